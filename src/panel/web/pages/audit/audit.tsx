@@ -1,6 +1,9 @@
+import { t } from "@lingui/core/macro";
+import { Plural, Trans } from "@lingui/react/macro";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { ArrowRight, CirclePlus, Eye, type LucideIcon, Pencil, Trash2 } from "lucide-react";
 import { type ReactNode, useId, useState } from "react";
+import { language } from "#language";
 import { api, ask } from "../../api.ts";
 import { EMPTY } from "../../copy.ts";
 import { formatCount } from "../../format.ts";
@@ -71,7 +74,7 @@ export function AuditPage() {
     getNextPageParam: ({ entries, hasMore }) => (hasMore ? entries.at(-1)?.id : undefined),
   });
   return (
-    <Page title="Audit" lead="Who changed what, before and after. Entries cannot be changed.">
+    <Page title={t`Audit`} lead={t`Who changed what, before and after. Entries cannot be changed.`}>
       <Filter
         filters={{ ...filters, subject }}
         onChange={setFilters}
@@ -82,7 +85,9 @@ export function AuditPage() {
             }
             fileName="audit.csv"
           >
-            CSV<span className="sr-only"> export</span>
+            <Trans>
+              CSV<span className="sr-only"> export</span>
+            </Trans>
           </DownloadButton>
         }
       />
@@ -91,7 +96,7 @@ export function AuditPage() {
           {({ pages }) => {
             if (pages.every(({ entries }) => entries.length === 0)) return <Empty>{EMPTY.audit}</Empty>;
             return (
-              <ol aria-label="Changes, newest first">
+              <ol aria-label={t`Changes, newest first`}>
                 {pages.flatMap(({ entries, names }) =>
                   entries.map((entry) => <Line key={entry.id} entry={entry} names={names} filters={filters} />),
                 )}
@@ -106,14 +111,14 @@ export function AuditPage() {
 }
 
 const SUBJECT_OPTIONS = [
-  { value: "", label: "Everything" },
+  { value: "", label: t`Everything` },
   ...Object.entries(SUBJECTS)
     .map(([value, label]) => ({ value, label: capital(label) }))
     .sort((a, b) => a.label.localeCompare(b.label)),
 ];
 
 function capital(words: string): string {
-  return words.charAt(0).toUpperCase() + words.slice(1);
+  return words.charAt(0).toLocaleUpperCase(language) + words.slice(1);
 }
 
 const DAY = /^\d{4}-\d\d-\d\d$/;
@@ -147,12 +152,12 @@ function Filter({
   }));
   const optionsWith = (id: string, all: string) => [
     { value: "", label: all },
-    ...(id !== "" && !known.some(({ value }) => value === id) ? [{ value: id, label: `Account ${id}` }] : []),
+    ...(id !== "" && !known.some(({ value }) => value === id) ? [{ value: id, label: t`Account ${id}` }] : []),
     ...known,
   ];
   const emptyText = people.data?.hasMore
-    ? `Not among the last ${formatCount(PEOPLE_MAX)} accounts. Click a name in the list below.`
-    : "No person with that name.";
+    ? t`Not among the last ${{ count: formatCount(PEOPLE_MAX) }} accounts. Click a name in the list below.`
+    : t`No person with that name.`;
   return (
     <FilterBar
       isFiltered={Object.values(filters).some((value) => value !== "")}
@@ -160,30 +165,30 @@ function Filter({
       aside={aside}
     >
       <NativeSelect
-        label="What was changed"
+        label={t`What was changed`}
         value={filters.subject}
         onValue={(subject) => onChange({ subject })}
         options={SUBJECT_OPTIONS}
         className="max-sm:w-full"
       />
       <Combobox
-        label="Who changed it"
+        label={t`Who changed it`}
         value={filters.person}
         onValue={(person) => onChange({ person })}
-        options={optionsWith(filters.person, "By anyone")}
+        options={optionsWith(filters.person, t`By anyone`)}
         emptyText={emptyText}
         className="w-full sm:w-60"
       />
       <Combobox
-        label="Whose account"
+        label={t`Whose account`}
         value={filters.account}
         onValue={(account) => onChange({ account })}
-        options={optionsWith(filters.account, "Of any account")}
+        options={optionsWith(filters.account, t`Of any account`)}
         emptyText={emptyText}
         className="w-full sm:w-60"
       />
-      <DayInput label="From" value={filters.from} onValue={(from) => onChange({ from })} />
-      <DayInput label="To" value={filters.to} onValue={(to) => onChange({ to })} />
+      <DayInput label={t`From`} value={filters.from} onValue={(from) => onChange({ from })} />
+      <DayInput label={t`To`} value={filters.to} onValue={(to) => onChange({ to })} />
     </FilterBar>
   );
 }
@@ -212,39 +217,80 @@ function Line({ entry, names, filters }: { entry: Entry; names: Names; filters: 
         <p className="flex items-start gap-2 text-14">
           <Icon size={16} aria-hidden className="mt-0.5 flex-none text-ink-3" />
           <span className="min-w-0 wrap-anywhere">
-            <Actor entry={entry} filters={filters} />{" "}
-            {entry.action === "viewed" ? <Viewed entry={entry} /> : <What entry={entry} />}
-            {entry.account && entry.subject !== "accounts" && (
-              <>
-                {" of "}
-                <FilterLink filters={{ ...filters, account: String(entry.account.accountId) }}>
-                  {entry.account.name}
-                </FilterLink>
-              </>
-            )}
+            <Sentence entry={entry} filters={filters} />
           </span>
         </p>
         {entry.action !== "viewed" && <Changes entry={entry} names={names} />}
       </div>
       {entry.requestId && (
         <span className="md:justify-self-end">
-          <CopyText value={entry.requestId} what="request id" />
+          <CopyText value={entry.requestId} what={t`request id`} />
         </span>
       )}
     </li>
   );
 }
 
+/** "Ann (ann@acme.com) changed offering Week of Acme". */
+function Sentence({ entry, filters }: { entry: Entry; filters: Filters }) {
+  const { action, account, subject } = entry;
+  const actor = <Actor entry={entry} filters={filters} />;
+  if (action === "viewed") return <Viewed entry={entry} actor={actor} />;
+  const what = <What entry={entry} />;
+  if (!account || subject === "accounts")
+    return {
+      added: (
+        <Trans>
+          {actor} added {what}
+        </Trans>
+      ),
+      changed: (
+        <Trans>
+          {actor} changed {what}
+        </Trans>
+      ),
+      removed: (
+        <Trans>
+          {actor} removed {what}
+        </Trans>
+      ),
+    }[action];
+  const owner = <FilterLink filters={{ ...filters, account: String(account.accountId) }}>{account.name}</FilterLink>;
+  return {
+    added: (
+      <Trans>
+        {actor} added {what} of {owner}
+      </Trans>
+    ),
+    changed: (
+      <Trans>
+        {actor} changed {what} of {owner}
+      </Trans>
+    ),
+    removed: (
+      <Trans>
+        {actor} removed {what} of {owner}
+      </Trans>
+    ),
+  }[action];
+}
+
 function Actor({ entry: { actor, token }, filters }: { entry: Entry; filters: Filters }) {
-  if (actor === null) return <strong className="font-semibold">The service or its command line</strong>;
-  return (
+  if (actor === null) return <strong className="font-semibold">{t`The service or its command line`}</strong>;
+  const person = (
     <>
       <FilterLink filters={{ ...filters, person: String(actor.accountId) }} isStrong>
         {actor.name}
       </FilterLink>{" "}
       <span className="text-13 text-ink-2">({actor.email})</span>
-      {token !== null && ` with token ${token.name}`}
     </>
+  );
+  if (token === null) return person;
+  const { name } = token;
+  return (
+    <Trans>
+      {person} with token {name}
+    </Trans>
   );
 }
 
@@ -266,15 +312,15 @@ function FilterLink({
   );
 }
 
-/** "changed offering Week", with a link if the subject has a page. */
+/** "offering Week", with a link if the subject has a page. */
 function What({ entry }: { entry: Entry }) {
-  const { action, subject } = entry;
+  const { subject } = entry;
   const what = SUBJECTS[subject] ?? subject.replaceAll("_", " ");
   const name = nameOf(entry);
   const href = hrefOf(entry, name);
   return (
     <>
-      {action} {what} {href ? <TextLink href={href}>{name}</TextLink> : <span className="font-medium">{name}</span>}
+      {what} {href ? <TextLink href={href}>{name}</TextLink> : <span className="font-medium">{name}</span>}
     </>
   );
 }
@@ -294,12 +340,16 @@ function hrefOf({ action, subject, subjectId, subjectName }: Entry, name: string
   return subject === "accounts" ? `/admin/people/${subjectId}` : null;
 }
 
-function Viewed({ entry: { account, subjectId, after } }: { entry: Entry }) {
-  return (
-    <>
-      {after?.viewing === false ? "stopped viewing" : "started viewing"} the panel of{" "}
-      <TextLink href={`/admin/people/${subjectId}`}>{account?.name ?? subjectId}</TextLink>
-    </>
+function Viewed({ entry: { account, subjectId, after }, actor }: { entry: Entry; actor: ReactNode }) {
+  const person = <TextLink href={`/admin/people/${subjectId}`}>{account?.name ?? subjectId}</TextLink>;
+  return after?.viewing === false ? (
+    <Trans>
+      {actor} stopped viewing the panel of {person}
+    </Trans>
+  ) : (
+    <Trans>
+      {actor} started viewing the panel of {person}
+    </Trans>
   );
 }
 
@@ -308,13 +358,14 @@ function Changes({ entry, names }: { entry: Entry; names: Names }) {
   const [isWhole, setWhole] = useState(false);
   const changes = changesOf(entry, now, names);
   const shown = isWhole ? changes : changes.slice(0, FIELDS_SHOWN);
+  const hidden = changes.length - shown.length;
   if (changes.length === 0) return null;
   return (
     <div className="ml-6 grid justify-items-start gap-1">
       {/* Changes are listed one a line; the fields of an added or removed row in a paragraph. */}
       <dl className={cx("flex gap-y-1 text-13", entry.action === "changed" ? "flex-col" : "flex-wrap gap-x-5")}>
         {shown.map((change) => (
-          <div key={change.field} className="flex min-w-0 flex-wrap gap-x-2">
+          <div key={change.column} className="flex min-w-0 flex-wrap gap-x-2">
             <dt className="text-ink-3">{change.field}</dt>
             <dd className="min-w-0 wrap-anywhere text-ink">
               <Values change={change} action={entry.action} />
@@ -322,25 +373,42 @@ function Changes({ entry, names }: { entry: Entry; names: Names }) {
           </div>
         ))}
       </dl>
-      {changes.length > shown.length && (
+      {hidden > 0 && (
         <Button variant="quiet" size="sm" onClick={() => setWhole(true)} className="-ml-3">
-          {formatCount(changes.length - shown.length)} more
-          <span className="sr-only"> fields of this change</span>
+          <Plural
+            value={hidden}
+            one={
+              <Trans>
+                # more<span className="sr-only"> field of this change</span>
+              </Trans>
+            }
+            other={
+              <Trans>
+                # more<span className="sr-only"> fields of this change</span>
+              </Trans>
+            }
+          />
         </Button>
       )}
     </div>
   );
 }
 
+const SECRETS: Record<Extract<Change, { secret: unknown }>["secret"], string> = {
+  set: t({ message: "set", context: "a secret" }),
+  changed: t({ message: "changed", context: "a secret" }),
+  removed: t({ message: "removed", context: "a secret" }),
+};
+
 /** Old → new for a change; for an added or removed row its only value. */
 function Values({ change, action }: { change: Change; action: Entry["action"] }) {
-  if ("secret" in change) return change.secret;
-  if (action !== "changed") return change.after ?? change.before ?? "not set";
+  if ("secret" in change) return SECRETS[change.secret];
+  if (action !== "changed") return change.after ?? change.before ?? t`not set`;
   return (
     <>
-      <del className="text-ink-3 no-underline">{change.before ?? "not set"}</del>{" "}
-      <ArrowRight size={12} aria-label="became" className="mx-0.5 inline align-baseline text-ink-3" />{" "}
-      <ins className="font-medium no-underline">{change.after ?? "not set"}</ins>
+      <del className="text-ink-3 no-underline">{change.before ?? t`not set`}</del>{" "}
+      <ArrowRight size={12} aria-label={t({ message: "became", context: "between an old and a new value" })} className="mx-0.5 inline align-baseline text-ink-3" />{" "}
+      <ins className="font-medium no-underline">{change.after ?? t`not set`}</ins>
     </>
   );
 }

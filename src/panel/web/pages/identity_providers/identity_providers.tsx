@@ -1,7 +1,7 @@
+import { plural, t } from "@lingui/core/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { LogIn, MoreHorizontal, Pencil, Plus, Power, SearchCheck, Trash2 } from "lucide-react";
 import { api, ask } from "../../api.ts";
-import { formatOf } from "../../format.ts";
 import { useOpened, useViewer } from "../../shared/page_hooks.ts";
 import { Button, IconButton } from "../../ui/buttons.tsx";
 import { CopyField } from "../../ui/copy_field.tsx";
@@ -25,25 +25,25 @@ export function IdentityProvidersPage() {
   const dialog = useOpened<Opened>();
   return (
     <Page
-      title="Sign-in"
-      lead="Identity providers by which people sign in, beside a password and a passkey: Google, GitHub, or one of a company."
+      title={t`Sign-in`}
+      lead={t`Identity providers by which people sign in, beside a password and a passkey: Google, GitHub, or one of a company.`}
       action={
         <Button variant="primary" icon={Plus} onClick={() => dialog.open({ kind: "add" })} {...lock}>
-          Add an identity provider
+          {t`Add an identity provider`}
         </Button>
       }
     >
       <Loaded query={providers} skeleton={<SkeletonRows rows={2} />}>
         {({ identityProviders, redirectUris }) => (
           <>
-            <Section title="Identity providers" flush>
+            <Section title={t`Identity providers`} flush>
               <DataTable
-                caption="Identity providers"
+                caption={t`Identity providers`}
                 rows={identityProviders}
                 rowKey={({ identityProviderId }) => String(identityProviderId)}
                 columns={COLUMNS}
                 empty={
-                  <Empty icon={LogIn}>No identity provider yet. People sign in with a password or a passkey.</Empty>
+                  <Empty icon={LogIn}>{t`No identity provider yet. People sign in with a password or a passkey.`}</Empty>
                 }
                 actions={(row) => <ProviderMenu row={row} onOpen={dialog.open} />}
               />
@@ -62,21 +62,21 @@ export function IdentityProvidersPage() {
 }
 
 const COLUMNS: readonly Column<IdentityProvider>[] = [
-  { head: "Name", cell: ({ name, kind }) => <TwoLines below={kindWords(kind)}>{name}</TwoLines> },
+  { head: t`Name`, cell: ({ name, kind }) => <TwoLines below={kindWords(kind)}>{name}</TwoLines> },
   {
-    head: "Issuer",
+    head: t`Issuer`,
     cell: ({ issuer }) => <span className="font-mono text-13 break-all">{issuer}</span>,
     hideBelow: "md",
   },
   {
-    head: "Mail domains",
+    head: t`Mail domains`,
     cell: ({ mailDomains }) =>
       mailDomains.length === 0
-        ? "All"
-        : mailDomains.map(({ domain, isProved }) => (isProved ? domain : `${domain} (not proved)`)).join(", "),
+        ? t`All`
+        : mailDomains.map(({ domain, isProved }) => (isProved ? domain : t`${domain} (not proved)`)).join(", "),
   },
-  { head: "People", cell: ({ people }) => formatOf(people, "person", "people"), hideBelow: "md" },
-  { head: "State", cell: ({ enabled }) => <Badge tone={enabled ? "ok" : "neutral"}>{enabled ? "On" : "Off"}</Badge> },
+  { head: t`People`, cell: ({ people }) => plural(people, { one: "# person", other: "# people" }), hideBelow: "md" },
+  { head: t`State`, cell: ({ enabled }) => <Badge tone={enabled ? "ok" : "neutral"}>{enabled ? t`On` : t`Off`}</Badge> },
 ];
 
 function ProviderMenu({ row, onOpen }: { row: IdentityProvider; onOpen: (what: Opened) => void }) {
@@ -84,16 +84,16 @@ function ProviderMenu({ row, onOpen }: { row: IdentityProvider; onOpen: (what: O
   if (lock.disabled) return null;
   return (
     <Menu
-      trigger={<IconButton icon={MoreHorizontal} label={`Actions for ${row.name}`} size="sm" />}
+      trigger={<IconButton icon={MoreHorizontal} label={t`Actions for ${{ name: row.name }}`} size="sm" />}
       items={[
-        { label: "Change", icon: Pencil, onSelect: () => onOpen({ kind: "change", row }) },
+        { label: t`Change`, icon: Pencil, onSelect: () => onOpen({ kind: "change", row }) },
         {
-          label: row.enabled ? "Switch off" : "Switch on",
+          label: row.enabled ? t`Switch off` : t`Switch on`,
           icon: Power,
           onSelect: () => onOpen({ kind: "switch", row }),
         },
         "line",
-        { label: "Remove", icon: Trash2, tone: "danger", onSelect: () => onOpen({ kind: "remove", row }) },
+        { label: t`Remove`, icon: Trash2, tone: "danger", onSelect: () => onOpen({ kind: "remove", row }) },
       ]}
     />
   );
@@ -108,8 +108,14 @@ function Proofs({ row: { identityProviderId, name, records } }: { row: IdentityP
       const { records: left } = await ask(api["identity-providers"]({ id: identityProviderId }).prove.post({}));
       toast.done(
         left.length === 0
-          ? "All domains are proved."
-          : `${formatOf(left.length, "record")} not found yet. DNS changes can take an hour.`,
+          ? t`All domains are proved.`
+          : plural(
+              { count: left.length },
+              {
+                one: "# record not found yet. DNS changes can take an hour.",
+                other: "# records not found yet. DNS changes can take an hour.",
+              },
+            ),
       );
       await client.invalidateQueries({ queryKey: PROVIDERS_KEY });
     } catch (error) {
@@ -118,18 +124,18 @@ function Proofs({ row: { identityProviderId, name, records } }: { row: IdentityP
   };
   return (
     <Section
-      title={`Prove the domains of ${name}`}
-      description="Add these TXT records at your DNS. Until then, addresses of these domains do not sign in by it."
+      title={t`Prove the domains of ${name}`}
+      description={t`Add these TXT records at your DNS. Until then, addresses of these domains do not sign in by it.`}
       action={
         <Button size="sm" icon={SearchCheck} onClick={() => void look()} {...lock}>
-          Look for the records
+          {t`Look for the records`}
         </Button>
       }
     >
       {records.map((record) => (
         <div key={record.name} className="grid gap-2">
-          <CopyField label="Name of the TXT record" value={record.name} />
-          <CopyField label="Its value" value={record.value} />
+          <CopyField label={t`Name of the TXT record`} value={record.name} />
+          <CopyField label={t`Its value`} value={record.value} />
         </div>
       ))}
     </Section>
@@ -162,16 +168,16 @@ function Dialogs({
     <Confirm
       open={open}
       onOpenChange={(isOpen: boolean) => isOpen || onClose()}
-      title={`Remove ${name}?`}
-      confirmLabel="Remove identity provider"
-      cancelLabel="Keep it"
+      title={t`Remove ${name}?`}
+      confirmLabel={t`Remove identity provider`}
+      cancelLabel={t`Keep it`}
       onConfirm={async () => {
         await ask(api["identity-providers"]({ id: identityProviderId }).delete());
         await client.invalidateQueries({ queryKey: PROVIDERS_KEY });
-        toast.done(`${name} is removed.`);
+        toast.done(t`${name} is removed.`);
       }}
     >
-      The identities that people have linked are removed too. They sign in another way.
+      {t`The identities that people have linked are removed too. They sign in another way.`}
     </Confirm>
   );
 }

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import {
   IDENTITY_CLIENT_ID_CHARS_MAX,
@@ -21,6 +22,7 @@ import { rolesIn, toLines } from "./role_lines.ts";
 
 /** Adds an identity provider, or changes one. Whoever says who may sign in confirms who they are. */
 
+/** Names of products: not a text to translate. */
 const KINDS = [
   { value: "oidc", label: "OpenID Connect" },
   { value: "google", label: "Google" },
@@ -66,14 +68,17 @@ function wrongOf({ kind, name, issuer, clientId, clientSecret, ...typed }: Typed
   const { accountId, roleClaim, roles } = typed;
   const hasAccount = !isBlank(accountId);
   return {
-    name: isBlank(name) ? "Enter a name, as people read it on the button." : null,
-    issuer: isNew && kind === "oidc" && isBlank(issuer) ? "Enter the issuer's URL." : null,
-    clientId: isBlank(clientId) ? "Enter the client id." : null,
-    clientSecret: isNew && isBlank(clientSecret) ? "Enter the client secret." : null,
+    name: isBlank(name) ? t`Enter a name, as people read it on the button.` : null,
+    issuer: isNew && kind === "oidc" && isBlank(issuer) ? t`Enter the issuer's URL.` : null,
+    clientId: isBlank(clientId) ? t`Enter the client id.` : null,
+    clientSecret: isNew && isBlank(clientSecret) ? t`Enter the client secret.` : null,
     mailDomains: null,
-    accountId: hasAccount && !/^\d{1,15}$/.test(accountId.trim()) ? "Enter the account's number." : null,
-    roleClaim: hasAccount && isBlank(roleClaim) ? "Enter the claim that gives the role." : null,
-    roles: hasAccount && !rolesIn(roles)?.length ? "One value and its role a line, as in staff = developer." : null,
+    accountId: hasAccount && !/^\d{1,15}$/.test(accountId.trim()) ? t`Enter the account's number.` : null,
+    roleClaim: hasAccount && isBlank(roleClaim) ? t`Enter the claim that gives the role.` : null,
+    roles: hasAccount && !rolesIn(roles)?.length ? t({
+            message: "One value and its role a line, as in staff = developer.",
+            comment: "People type developer as it is here.",
+          }) : null,
   };
 }
 
@@ -117,7 +122,7 @@ function useProviderForm({
     },
     onSent: async ({ name }) => {
       onClose();
-      toast.done(`${name} is saved.`);
+      toast.done(t`${name} is saved.`);
       await client.invalidateQueries({ queryKey: PROVIDERS_KEY });
     },
   });
@@ -135,18 +140,18 @@ export function ProviderDialog({
     <FormDialog
       {...dialog}
       form={form}
-      title={edited === null ? "Add an identity provider" : `Change ${edited.name}`}
-      description="Register this site there first, with the address below. You get a client id and a client secret."
-      submitLabel={edited === null ? "Add identity provider" : "Save changes"}
+      title={edited === null ? t`Add an identity provider` : t`Change ${{ name: edited.name }}`}
+      description={t`Register this site there first, with the address below. You get a client id and a client secret.`}
+      submitLabel={edited === null ? t`Add identity provider` : t`Save changes`}
     >
       {redirectUris.map((uri) => (
-        <CopyField key={uri} label="Redirect URI" value={uri} />
+        <CopyField key={uri} label={t`Redirect URI`} value={uri} />
       ))}
       {edited === null && (
         <div className="grid gap-1">
-          <span className="text-13 font-medium">Kind</span>
+          <span className="text-13 font-medium">{t`Kind`}</span>
           <Segmented
-            label="Kind"
+            label={t`Kind`}
             value={kind}
             onValue={(next) => form.set({ kind: next })}
             options={KINDS}
@@ -155,16 +160,16 @@ export function ProviderDialog({
         </div>
       )}
       <TextField
-        label="Name"
-        hint="On the button: Continue with …"
+        label={t`Name`}
+        hint={t`On the button: Continue with …`}
         {...form.field("name")}
         maxLength={IDENTITY_PROVIDER_NAME_CHARS_MAX}
       />
       <IssuerField form={form} edited={edited} />
-      <TextField label="Client id" mono {...form.field("clientId")} maxLength={IDENTITY_CLIENT_ID_CHARS_MAX} />
+      <TextField label={t`Client id`} mono {...form.field("clientId")} maxLength={IDENTITY_CLIENT_ID_CHARS_MAX} />
       <PasswordField
-        label="Client secret"
-        hint={edited === null ? "Stored encrypted, and not shown again." : "Empty: it stays as it is."}
+        label={t`Client secret`}
+        hint={edited === null ? t`Stored encrypted, and not shown again.` : t`Empty: it stays as it is.`}
         autoComplete="off"
         {...form.field("clientSecret")}
         maxLength={IDENTITY_CLIENT_SECRET_CHARS_MAX}
@@ -183,11 +188,11 @@ function IssuerField({ form, edited }: { form: ProviderForm; edited: IdentityPro
   if (kind === "google") return null;
   return (
     <TextField
-      label="Issuer"
+      label={t`Issuer`}
       hint={
         kind === "oidc"
-          ? "Its URL. Below it is /.well-known/openid-configuration."
-          : "Empty: github.com. Otherwise your GitHub Enterprise Server."
+          ? t`Its URL. Below it is /.well-known/openid-configuration.`
+          : t`Empty: github.com. Otherwise your GitHub Enterprise Server.`
       }
       mono
       optional={kind === "github"}
@@ -205,12 +210,12 @@ function DomainsField({ form }: { form: ProviderForm }) {
   const { error, ...field } = form.field("mailDomains");
   return (
     <Field
-      label="Mail domains"
+      label={t`Mail domains`}
       optional={role === "admin"}
       hint={
         role === "admin"
-          ? "Whose addresses may sign in, one a line. Each includes the domains below it. Empty: all."
-          : "Whose addresses may sign in, one a line. Those that are not one of your live domains are proved by a DNS record."
+          ? t`Whose addresses may sign in, one a line. Each includes the domains below it. Empty: all.`
+          : t`Whose addresses may sign in, one a line. Those that are not one of your live domains are proved by a DNS record.`
       }
       error={error}
     >
@@ -225,25 +230,28 @@ function RoleFields({ form }: { form: ProviderForm }) {
   return (
     <>
       <TextField
-        label="Members of account"
+        label={t`Members of account`}
         optional
-        hint="The number of a customer. Its people then join that account, with the role that a claim gives. Empty: each new person gets an account."
+        hint={t`The number of a customer. Its people then join that account, with the role that a claim gives. Empty: each new person gets an account.`}
         inputMode="numeric"
         {...form.field("accountId")}
       />
       {!isBlank(form.values.accountId) && (
         <>
           <TextField
-            label="Role claim"
-            hint="A claim, or a path such as realm_access.roles."
+            label={t`Role claim`}
+            hint={t`A claim, or a path such as realm_access.roles.`}
             mono
             {...form.field("roleClaim")}
             maxLength={ROLE_CLAIM_CHARS_MAX}
             placeholder="groups"
           />
           <Field
-            label="Roles"
-            hint="One value of the claim a line, with owner, developer, billing or viewer. Other values give no role."
+            label={t`Roles`}
+            hint={t({
+              message: "One value of the claim a line, with owner, developer, billing or viewer. Other values give no role.",
+              comment: "People type owner, developer, billing or viewer as they are here.",
+            })}
             error={error}
           >
             <TextArea {...roles} rows={3} placeholder="staff = developer" autoCapitalize="none" spellCheck={false} />
@@ -267,7 +275,7 @@ export function SwitchDialog({ row, ...dialog }: DialogState & { row: IdentityPr
     },
     onSent: async ({ name, enabled }) => {
       dialog.onClose();
-      toast.done(`${name} is ${enabled ? "on" : "off"}.`);
+      toast.done(enabled ? t`${name} is on.` : t`${name} is off.`);
       await client.invalidateQueries({ queryKey: PROVIDERS_KEY });
     },
   });
@@ -275,13 +283,13 @@ export function SwitchDialog({ row, ...dialog }: DialogState & { row: IdentityPr
     <FormDialog
       {...dialog}
       form={form}
-      title={`Switch ${row.name} ${row.enabled ? "off" : "on"}?`}
+      title={row.enabled ? t`Switch ${{ name: row.name }} off?` : t`Switch ${{ name: row.name }} on?`}
       description={
         row.enabled
-          ? "No one signs in by it, and who did is signed out. People without a password set one with “Forgot your password?”."
-          : "Its button is on the page to sign in again."
+          ? t`No one signs in by it, and who did is signed out. People without a password set one with “Forgot your password?”.`
+          : t`Its button is on the page to sign in again.`
       }
-      submitLabel={row.enabled ? "Switch off" : "Switch on"}
+      submitLabel={row.enabled ? t`Switch off` : t`Switch on`}
       isDanger={row.enabled}
       size="sm"
     >

@@ -78,7 +78,7 @@ export function ErasePerson({ open, onClose, person }: DialogState & { person: P
     <EraseDialog
       open={open}
       onClose={onClose}
-      whose={t`${{ name: person.name }}'s`}
+      person={person.name}
       email={person.email}
       hasPasskey={hasPasskey}
       asksForCode={viewer.data.totpEnabled}

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import type { AuthenticationResponseJSON } from "@simplewebauthn/browser";
 import { Fingerprint, KeyRound } from "lucide-react";
 import { TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../../../limits.ts";
@@ -25,8 +26,8 @@ export type Proof = { password?: string; code?: string; passkey?: Authentication
 export type ProofWays = { hasPasskey: boolean; asksForCode: boolean };
 
 const WAYS = [
-  { value: "passkey", label: "Passkey", icon: Fingerprint },
-  { value: "password", label: "Password", icon: KeyRound },
+  { value: "passkey", label: t`Passkey`, icon: Fingerprint },
+  { value: "password", label: t`Password`, icon: KeyRound },
 ] as const;
 
 export function firstProof(hasPasskey: boolean): TypedProof {
@@ -36,7 +37,7 @@ export function firstProof(hasPasskey: boolean): TypedProof {
 export function wrongProof({ way, password, code }: TypedProof, { asksForCode }: Pick<ProofWays, "asksForCode">) {
   const isTyped = way === "password";
   return {
-    password: isTyped && password === "" ? "Enter your current password." : null,
+    password: isTyped && password === "" ? t`Enter your current password.` : null,
     code: isTyped && asksForCode ? checkCode(code) : null,
     passkey: null,
   };
@@ -69,15 +70,15 @@ export function ProofFields({
     <>
       {hasPasskey && (
         <div className="grid justify-items-start gap-1">
-          <p className="text-13 font-medium">Confirm with</p>
-          <Segmented label="Confirm with" value={way} onValue={(chosen) => form.set({ way: chosen })} options={WAYS} />
+          <p className="text-13 font-medium">{t`Confirm with`}</p>
+          <Segmented label={t`Confirm with`} value={way} onValue={(chosen) => form.set({ way: chosen })} options={WAYS} />
           {way === "passkey" && refused && <FieldError id="passkey-error">{refused}</FieldError>}
         </div>
       )}
       {way === "password" && (
         <>
           <PasswordField
-            label="Current password"
+            label={t`Current password`}
             {...form.field("password")}
             autoComplete="current-password"
             maxLength={TYPED_PASSWORD_CHARS_MAX}
@@ -93,8 +94,8 @@ export function ProofFields({
 function CodeField(props: FieldState) {
   return (
     <TextField
-      label="Code"
-      hint="From your authenticator app, or a recovery code."
+      label={t`Code`}
+      hint={t`From your authenticator app, or a recovery code.`}
       mono
       autoComplete="one-time-code"
       maxLength={TYPED_CODE_CHARS_MAX}
@@ -104,5 +105,5 @@ function CodeField(props: FieldState) {
 }
 
 function checkCode(code: string): string | null {
-  return isBlank(code) ? "Enter a code from your app, or a recovery code." : null;
+  return isBlank(code) ? t`Enter a code from your app, or a recovery code.` : null;
 }

@@ -1,5 +1,8 @@
+import { t } from "@lingui/core/macro";
+
 /** Names for the User-Agent header of a session. */
 
+/** Names of products: not a text to translate. */
 const BROWSERS = [
   [/\bEdg(?:e|A|iOS)?\//, "Edge"],
   [/\bOPR\/|\bOpera\b/, "Opera"],
@@ -7,6 +10,7 @@ const BROWSERS = [
   [/(?:Chrome|CriOS|Chromium)\//, "Chrome"],
   [/\bSafari\//, "Safari"],
 ] as const;
+/** Likewise not a text to translate. */
 const SYSTEMS = [
   [/\biPhone\b/, "iPhone"],
   [/\biPad\b/, "iPad"],
@@ -22,7 +26,7 @@ const PRODUCT_CHARS_MAX = 40;
 export function deviceName(userAgent: string): string {
   const browser = BROWSERS.find(([sign]) => sign.test(userAgent))?.[1];
   const system = SYSTEMS.find(([sign]) => sign.test(userAgent))?.[1];
-  if (browser && system) return `${browser} on ${system}`;
+  if (browser && system) return t`${browser} on ${system}`;
   const product = /^[\w.-]+/.exec(userAgent)?.[0].slice(0, PRODUCT_CHARS_MAX);
-  return browser ?? system ?? (product && product !== "Mozilla" ? product : "Unknown device");
+  return browser ?? system ?? (product && product !== "Mozilla" ? product : t`Unknown device`);
 }

@@ -1,7 +1,8 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { LogOut, Monitor, Smartphone } from "lucide-react";
 import { api, ask } from "../../api.ts";
-import { formatOf } from "../../format.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
 import { Button } from "../../ui/buttons.tsx";
 import { Hint } from "../../ui/hint.tsx";
@@ -28,20 +29,20 @@ export function Devices() {
   const refresh = () => client.invalidateQueries({ queryKey: DEVICES_KEY });
   const others = useMutation({
     mutationFn: () => ask(api["sign-out-everywhere"].post({})),
-    onSuccess: ({ ended }) => toast.done(`${formatOf(ended, "device")} signed out.`),
+    onSuccess: ({ ended }) => toast.done(plural(ended, { one: "# device signed out.", other: "# devices signed out." })),
     onError: (error) => toast.failed(error),
     onSettled: refresh,
   });
   const hasOthers = devices.data?.devices.some(({ current }) => !current);
   return (
     <Section
-      title="Devices"
-      description="Where you are signed in. If you do not recognise a device, sign it out and change your password."
+      title={t`Devices`}
+      description={t`Where you are signed in. If you do not recognise a device, sign it out and change your password.`}
       flush
       action={
         hasOthers && (
           <Button size="sm" pending={others.isPending} onClick={() => others.mutate()} {...lock}>
-            Sign out all others
+            {t`Sign out all others`}
           </Button>
         )
       }
@@ -49,7 +50,7 @@ export function Devices() {
       <Loaded query={devices} skeleton={<SkeletonRows rows={2} />}>
         {({ devices: listed }) =>
           listed.length === 0 ? (
-            <Empty>No device is signed in.</Empty>
+            <Empty>{t`No device is signed in.`}</Empty>
           ) : (
             <ul>
               {listed.map((device) => (
@@ -65,10 +66,11 @@ export function Devices() {
 
 function DeviceRow({ device, onEnded }: { device: Listed; onEnded: () => Promise<void> }) {
   const { lock } = useViewer();
+  const { host, address } = device;
   const name = deviceName(device.userAgent);
   const end = useMutation({
     mutationFn: () => ask(api.settings.devices({ id: device.id }).delete()),
-    onSuccess: () => toast.done(`${name} is signed out.`),
+    onSuccess: () => toast.done(t`${name} is signed out.`),
     onError: (error) => toast.failed(error),
     onSettled: onEnded,
   });
@@ -79,19 +81,25 @@ function DeviceRow({ device, onEnded }: { device: Listed; onEnded: () => Promise
       <div className="min-w-0 flex-1">
         <p className="flex flex-wrap items-center gap-x-2 text-14 font-medium">
           <Hint says={device.userAgent}>{name}</Hint>
-          {device.current && <Badge tone="ok">This device</Badge>}
+          {device.current && <Badge tone="ok">{t`This device`}</Badge>}
         </p>
         <p className="text-13 break-words text-ink-2">
-          {device.host}, from <span className="figures">{device.address}</span>
+          <Trans>
+            {host}, from <span className="figures">{address}</span>
+          </Trans>
         </p>
         <p className="text-12 text-ink-3">
-          Last seen <Ago iso={device.seenAt} />, signed in <Instant iso={device.createdAt} />
+          <Trans>
+            Last seen <Ago iso={device.seenAt} />, signed in <Instant iso={device.createdAt} />
+          </Trans>
         </p>
       </div>
       {!device.current && (
         <Button size="sm" variant="quiet" icon={LogOut} pending={end.isPending} onClick={() => end.mutate()} {...lock}>
-          Sign out
-          <span className="sr-only"> {name}</span>
+          <Trans>
+            Sign out
+            <span className="sr-only"> {name}</span>
+          </Trans>
         </Button>
       )}
     </li>

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation } from "@tanstack/react-query";
 import { Check, Clock } from "lucide-react";
 import { api, ask } from "../../api.ts";
@@ -29,18 +31,18 @@ export function EmailAddress({
   const hasPasskey = useHasPasskey();
   const dialog = useOpened<"change">();
   return (
-    <Section title="E-mail" description="You sign in with this address.">
+    <Section title={t`E-mail`} description={t`You sign in with this address.`}>
       <div className="grid gap-4">
         <p className="text-14 font-medium wrap-anywhere">{email}</p>
         {emailChange && <Waiting change={emailChange} email={email} onChanged={onChanged} />}
         {sendsMail ? (
           <div>
             <Button onClick={() => dialog.open("change")} {...lock}>
-              {emailChange ? "Change to another address" : "Change e-mail"}
+              {emailChange ? t`Change to another address` : t`Change e-mail`}
             </Button>
           </div>
         ) : (
-          <p className="text-13 text-ink-2">It cannot be changed here, because this site sends no mail.</p>
+          <p className="text-13 text-ink-2">{t`It cannot be changed here, because this site sends no mail.`}</p>
         )}
       </div>
       {dialog.what === "change" && (
@@ -62,21 +64,23 @@ function Waiting({ change, email, onChanged }: { change: Pending; email: string;
   const { lock } = useViewer();
   const cancel = useMutation({
     mutationFn: () => ask(api.settings.email.cancel.post()),
-    onSuccess: () => toast.done("The change is cancelled. Your address stays as it is."),
+    onSuccess: () => toast.done(t`The change is cancelled. Your address stays as it is.`),
     onError: (error) => toast.failed(error),
     onSettled: onChanged,
   });
   return (
-    <Banner tone="warn" icon={Clock} title={`Waiting to change to ${change.newEmail}`}>
+    <Banner tone="warn" icon={Clock} title={t`Waiting to change to ${{ email: change.newEmail }}`}>
       <p>
-        We sent a link to each address. Open both until <Instant iso={change.expiresAt} />.
+        <Trans>
+          We sent a link to each address. Open both until <Instant iso={change.expiresAt} />.
+        </Trans>
       </p>
       <ul className="mt-2 grid gap-1">
         <Side email={email} isConfirmed={change.oldConfirmed} />
         <Side email={change.newEmail} isConfirmed={change.newConfirmed} />
       </ul>
       <Button size="sm" className="mt-3" pending={cancel.isPending} onClick={() => cancel.mutate()} {...lock}>
-        Cancel the change
+        {t`Cancel the change`}
       </Button>
     </Banner>
   );
@@ -88,7 +92,7 @@ function Side({ email, isConfirmed }: { email: string; isConfirmed: boolean }) {
     <li className="flex min-w-0 items-start gap-2">
       <Icon size={14} aria-hidden className="mt-0.5 flex-none" />
       <span className="min-w-0 break-words">
-        {email}: {isConfirmed ? "confirmed" : "not confirmed yet"}
+        {isConfirmed ? t`${email}: confirmed` : t`${email}: not confirmed yet`}
       </span>
     </li>
   );
@@ -104,7 +108,7 @@ function ChangeEmail({
   const form = useForm({
     first: { email: "", ...firstProof(hasPasskey) },
     wrong: ({ email: typed, ...proof }) => ({
-      email: isEmail(typed) ? null : "Enter the new e-mail address.",
+      email: isEmail(typed) ? null : t`Enter the new e-mail address.`,
       ...wrongProof(proof, { asksForCode }),
     }),
     send: async ({ email: typed, ...proof }) => {
@@ -112,7 +116,7 @@ function ChangeEmail({
       await onChanged();
     },
     onSent: () => {
-      toast.done("We sent a link to both addresses.");
+      toast.done(t`We sent a link to both addresses.`);
       dialog.onClose();
     },
   });
@@ -120,12 +124,12 @@ function ChangeEmail({
     <FormDialog
       {...dialog}
       form={form}
-      title="Change your e-mail"
-      description={`We send a link to the new address and to ${email}. The change is made when both are confirmed.`}
-      submitLabel="Send links"
+      title={t`Change your e-mail`}
+      description={t`We send a link to the new address and to ${email}. The change is made when both are confirmed.`}
+      submitLabel={t`Send links`}
       size="sm"
     >
-      <EmailField label="New e-mail" {...form.field("email")} autoComplete="email" />
+      <EmailField label={t`New e-mail`} {...form.field("email")} autoComplete="email" />
       <ProofFields form={form} hasPasskey={hasPasskey} asksForCode={asksForCode} />
     </FormDialog>
   );

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { EMAIL_CHARS_MAX } from "../../../../limits.ts";
 import { Checkbox } from "../../ui/choices.tsx";
 import { TextField } from "../../ui/fields.tsx";
@@ -6,7 +7,7 @@ import { firstProof, type Proof, ProofFields, type ProofWays, takeProof, wrongPr
 
 /** Erasing an account: one's own, or that of a person whom one manages. */
 export function EraseDialog({
-  whose,
+  person,
   email,
   send,
   onErased,
@@ -15,8 +16,8 @@ export function EraseDialog({
   ...dialog
 }: DialogState &
   ProofWays & {
-    /** As in "Your" or "Ann's". */
-    whose: string;
+    /** Whose account it is; null: one's own. */
+    person: string | null;
     email: string;
     send: (body: { email: string; force: boolean; proof: Proof }) => Promise<unknown>;
     onErased: () => unknown;
@@ -25,7 +26,7 @@ export function EraseDialog({
     first: { email: "", force: false, ...firstProof(hasPasskey) },
     wrong: ({ email: typed, force: _, ...proof }) => ({
       ...wrongProof(proof, { asksForCode }),
-      email: typed.trim().toLowerCase() === email.toLowerCase() ? null : "Type the e-mail address of the account.",
+      email: typed.trim().toLowerCase() === email.toLowerCase() ? null : t`Type the e-mail address of the account.`,
       force: null,
     }),
     send: async ({ email: typed, force, ...proof }) =>
@@ -36,16 +37,20 @@ export function EraseDialog({
     <FormDialog
       {...dialog}
       form={form}
-      title="Erase the account"
-      submitLabel="Erase for good"
+      title={t`Erase the account`}
+      submitLabel={t`Erase for good`}
       isDanger
       size="sm"
-      description={`${whose} name, address, keys, sessions and mails are deleted at once, for good. Invoices stay as they are, and orders and receipts stay without a name.`}
+      description={
+        person === null
+          ? t`Your name, address, keys, sessions and mails are deleted at once, for good. Invoices stay as they are, and orders and receipts stay without a name.`
+          : t`${person}'s name, address, keys, sessions and mails are deleted at once, for good. Invoices stay as they are, and orders and receipts stay without a name.`
+      }
     >
-      <TextField label={`E-mail address: ${email}`} {...form.field("email")} maxLength={EMAIL_CHARS_MAX} />
+      <TextField label={t`E-mail address: ${email}`} {...form.field("email")} maxLength={EMAIL_CHARS_MAX} />
       <Checkbox
-        label="Give up what is left"
-        hint="The balance, packages that have not ended, and open orders."
+        label={t`Give up what is left`}
+        hint={t`The balance, packages that have not ended, and open orders.`}
         checked={form.values.force}
         onValue={(force) => form.set({ force })}
         error={form.errorOf("force")}

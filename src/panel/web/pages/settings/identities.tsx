@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Link2 } from "lucide-react";
 import { api, ask } from "../../api.ts";
@@ -23,7 +25,6 @@ type Offered = Shown["offered"][number];
 type What = { kind: "link"; offered: Offered } | { kind: "unlink"; row: Listed };
 
 export function Identities({ asksForCode }: { asksForCode: boolean }) {
-  const { lock } = useViewer();
   const shown = useQuery({ queryKey: IDENTITIES_KEY, queryFn: () => ask(api.settings.identities.get()) });
   const dialog = useOpened<What>();
   const ways = { hasPasskey: useHasPasskey(), asksForCode };
@@ -32,8 +33,8 @@ export function Identities({ asksForCode }: { asksForCode: boolean }) {
   if (shown.data?.identities.length === 0 && shown.data.offered.length === 0) return null;
   return (
     <Section
-      title="Linked identities"
-      description="Sign in where you have an account already. It replaces both the password and the code."
+      title={t`Linked identities`}
+      description={t`Sign in where you have an account already. It replaces both the password and the code.`}
       flush
     >
       <Loaded query={shown} skeleton={<SkeletonRows rows={1} />}>
@@ -45,13 +46,11 @@ export function Identities({ asksForCode }: { asksForCode: boolean }) {
             {offered
               .filter((one) => !identities.some((row) => row.identityProviderId === one.identityProviderId))
               .map((one) => (
-                <li key={one.identityProviderId} className={ROW}>
-                  <Link2 size={16} aria-hidden className="mt-0.5 flex-none text-ink-3" />
-                  <p className="min-w-0 flex-[1_1_12rem] text-14">{one.name}</p>
-                  <Button size="sm" onClick={() => dialog.open({ kind: "link", offered: one })} {...lock}>
-                    Link<span className="sr-only"> {one.name}</span>
-                  </Button>
-                </li>
+                <OfferedRow
+                  key={one.identityProviderId}
+                  name={one.name}
+                  onLink={() => dialog.open({ kind: "link", offered: one })}
+                />
               ))}
           </ul>
         )}
@@ -64,6 +63,21 @@ export function Identities({ asksForCode }: { asksForCode: boolean }) {
 
 const ROW =
   "flex flex-wrap items-start gap-x-3 gap-y-2 border-b border-line px-4 py-3 last:border-0 sm:flex-nowrap sm:px-6";
+
+function OfferedRow({ name, onLink }: { name: string; onLink: () => void }) {
+  const { lock } = useViewer();
+  return (
+    <li className={ROW}>
+      <Link2 size={16} aria-hidden className="mt-0.5 flex-none text-ink-3" />
+      <p className="min-w-0 flex-[1_1_12rem] text-14">{name}</p>
+      <Button size="sm" onClick={onLink} {...lock}>
+        <Trans>
+          Link<span className="sr-only"> {name}</span>
+        </Trans>
+      </Button>
+    </li>
+  );
+}
 
 function IdentityRow({
   row: { provider, email, enabled, createdAt, lastUsedAt },
@@ -79,22 +93,25 @@ function IdentityRow({
       <div className="min-w-0 flex-[1_1_12rem]">
         <p className="flex flex-wrap items-center gap-x-2 text-14 font-medium">
           <span className="min-w-0 break-words">{provider}</span>
-          {!enabled && <Badge>Off</Badge>}
+          {!enabled && <Badge>{t`Off`}</Badge>}
         </p>
         <p className="text-13 break-words text-ink-2">{email}</p>
         <p className="text-12 text-ink-3">
           {lastUsedAt === null ? (
-            "Never used"
+            <Trans>
+              Never used, linked <Instant iso={createdAt} />
+            </Trans>
           ) : (
-            <>
-              Last used <Ago iso={lastUsedAt} />
-            </>
+            <Trans>
+              Last used <Ago iso={lastUsedAt} />, linked <Instant iso={createdAt} />
+            </Trans>
           )}
-          , linked <Instant iso={createdAt} />
         </p>
       </div>
       <Button size="sm" variant="quiet" onClick={onUnlink} {...lock}>
-        Unlink<span className="sr-only"> {provider}</span>
+        <Trans>
+          Unlink<span className="sr-only"> {provider}</span>
+        </Trans>
       </Button>
     </li>
   );
@@ -118,9 +135,9 @@ function LinkDialog({ offered, hasPasskey, asksForCode, ...dialog }: DialogState
     <FormDialog
       {...dialog}
       form={form}
-      title={`Link ${name}`}
-      description={`First confirm that it is you. Then you sign in at ${name}, and come back.`}
-      submitLabel={`Continue to ${name}`}
+      title={t`Link ${name}`}
+      description={t`First confirm that it is you. Then you sign in at ${name}, and come back.`}
+      submitLabel={t`Continue to ${name}`}
       size="sm"
     >
       <ProofFields form={form} hasPasskey={hasPasskey} asksForCode={asksForCode} />
@@ -139,7 +156,7 @@ function UnlinkDialog({ row, hasPasskey, asksForCode, ...dialog }: DialogState &
       await client.invalidateQueries({ queryKey: SETTINGS_KEY });
     },
     onSent: () => {
-      toast.done(`${row.provider} is unlinked. Your other devices are signed out.`);
+      toast.done(t`${{ provider: row.provider }} is unlinked. Your other devices are signed out.`);
       dialog.onClose();
     },
   });
@@ -147,10 +164,10 @@ function UnlinkDialog({ row, hasPasskey, asksForCode, ...dialog }: DialogState &
     <FormDialog
       {...dialog}
       form={form}
-      title={`Unlink ${row.provider}?`}
-      description="It no longer signs you in here, and your other devices are signed out."
-      cancelLabel="Keep it"
-      submitLabel="Unlink"
+      title={t`Unlink ${{ provider: row.provider }}?`}
+      description={t`It no longer signs you in here, and your other devices are signed out.`}
+      cancelLabel={t`Keep it`}
+      submitLabel={t`Unlink`}
       isDanger
       size="sm"
     >

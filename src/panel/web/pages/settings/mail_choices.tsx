@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
@@ -25,11 +26,11 @@ export function MailChoices() {
   });
   return (
     <Section
-      title="Mail"
+      title={t`Mail`}
       description={
         choices.data?.canMail === false
-          ? "No mail server is set at present. Your choices apply once there is one."
-          : "Choose your mails. Invitations and mails about how you sign in are always sent."
+          ? t`No mail server is set at present. Your choices apply once there is one.`
+          : t`Choose your mails. Invitations and mails about how you sign in are always sent.`
       }
     >
       <Loaded query={choices} skeleton={<Skeleton className="h-40" />}>

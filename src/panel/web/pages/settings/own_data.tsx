@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { api, ask } from "../../api.ts";
 import { DownloadButton } from "../../shared/download_button.tsx";
 import { useOpened, useViewer } from "../../shared/page_hooks.ts";
@@ -13,15 +14,15 @@ export function OwnData({ owner: { email, totpEnabled } }: { owner: { email: str
   const dialog = useOpened<"erase">();
   return (
     <Section
-      title="Your data"
-      description="Everything that is kept of you, as one file. Requests are a CSV file on the page Usage."
+      title={t`Your data`}
+      description={t`Everything that is kept of you, as one file. Requests are a CSV file on the page Usage.`}
     >
       <div className="flex flex-wrap gap-2">
         <DownloadButton path={() => "/settings/data"} fileName="account.json">
-          Download your data
+          {t`Download your data`}
         </DownloadButton>
         <Button className="text-bad!" onClick={() => dialog.open("erase")} {...lock}>
-          Erase your account
+          {t`Erase your account`}
         </Button>
       </div>
       {dialog.what === "erase" && (
@@ -29,7 +30,7 @@ export function OwnData({ owner: { email, totpEnabled } }: { owner: { email: str
           key={dialog.times}
           open={dialog.isOpen}
           onClose={dialog.close}
-          whose="Your"
+          person={null}
           hasPasskey={hasPasskey}
           asksForCode={totpEnabled}
           email={email}

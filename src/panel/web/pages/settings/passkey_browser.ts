@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import {
   type AuthenticationResponseJSON,
   browserSupportsWebAuthn,
@@ -58,13 +59,13 @@ export async function forget(removed: { host: string; credentialId: string }): P
 }
 
 const REASONS: Readonly<Record<string, string>> = {
-  AbortError: "The request for a passkey has ended.",
-  InvalidStateError: "This device has a passkey for your account already.",
-  NotAllowedError: "No passkey was used. It was cancelled, took too long, or there is none for this site.",
-  SecurityError: "Passkeys do not work at this address. They need https and a host name.",
+  AbortError: t`The request for a passkey has ended.`,
+  InvalidStateError: t`This device has a passkey for your account already.`,
+  NotAllowedError: t`No passkey was used. It was cancelled, took too long, or there is none for this site.`,
+  SecurityError: t`Passkeys do not work at this address. They need https and a host name.`,
 };
 /** The name that the library keeps of the browser's error. */
-const OTHER = "This browser or device could not use a passkey.";
+const OTHER = t`This browser or device could not use a passkey.`;
 
 /** The browser's errors, in words. */
 async function inWords<T>(asked: Promise<T>): Promise<T> {

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Fingerprint } from "lucide-react";
 import { PASSKEY_NAME_CHARS_MAX } from "../../../../limits.ts";
@@ -48,19 +50,19 @@ export function Passkeys({ asksForCode }: { asksForCode: boolean }) {
   const { what } = dialog;
   return (
     <Section
-      title="Passkeys"
-      description="Sign in with your fingerprint, face or device PIN. A passkey replaces both the password and the code, and works on the site where you added it."
+      title={t`Passkeys`}
+      description={t`Sign in with your fingerprint, face or device PIN. A passkey replaces both the password and the code, and works on the site where you added it.`}
       flush
       action={
         <Button size="sm" icon={Fingerprint} onClick={() => dialog.open({ kind: "add" })} {...lock}>
-          Add passkey
+          {t`Add passkey`}
         </Button>
       }
     >
       <Loaded query={passkeys} skeleton={<SkeletonRows rows={1} />}>
         {({ passkeys: listed, host }) =>
           listed.length === 0 ? (
-            <Empty icon={Fingerprint}>No passkeys yet. With one, you sign in without typing a password.</Empty>
+            <Empty icon={Fingerprint}>{t`No passkeys yet. With one, you sign in without typing a password.`}</Empty>
           ) : (
             <ul>
               {listed.map((row) => (
@@ -102,34 +104,39 @@ function PasskeyRow({
       <div className="min-w-0 flex-[1_1_12rem]">
         <p className="flex flex-wrap items-center gap-x-2 text-14 font-medium">
           <span className="min-w-0 break-words">{name}</span>
-          {cloned && <Badge tone="bad">Blocked</Badge>}
+          {cloned && <Badge tone="bad">{t`Blocked`}</Badge>}
         </p>
         {cloned && (
-          <p className="text-13 text-bad">There seems to be a copy of this passkey. Remove it, and add a new one.</p>
+          <p className="text-13 text-bad">{t`There seems to be a copy of this passkey. Remove it, and add a new one.`}</p>
         )}
         <p className="text-13 break-words text-ink-2">
-          {isHere ? "" : `For ${host}. `}
-          {synced ? "Kept by a password manager." : "On one device."}
+          {!isHere && <>{t`For ${host}.`} </>}
+          {synced ? t`Kept by a password manager.` : t`On one device.`}
         </p>
         <p className="text-12 text-ink-3">
           {lastUsedAt === null ? (
-            "Never used"
+            <Trans>
+              Never used, added <Instant iso={createdAt} />
+            </Trans>
           ) : (
-            <>
-              Last used <Ago iso={lastUsedAt} />
-            </>
+            <Trans>
+              Last used <Ago iso={lastUsedAt} />, added <Instant iso={createdAt} />
+            </Trans>
           )}
-          , added <Instant iso={createdAt} />
         </p>
       </div>
       <div className="flex flex-none gap-1 pl-4 sm:pl-0">
         <Button size="sm" variant="quiet" onClick={onRename} {...lock}>
-          Rename
-          <span className="sr-only"> {name}</span>
+          <Trans>
+            Rename
+            <span className="sr-only"> {name}</span>
+          </Trans>
         </Button>
         <Button size="sm" variant="quiet" onClick={onRemove} {...lock}>
-          Remove
-          <span className="sr-only"> {name}</span>
+          <Trans>
+            Remove
+            <span className="sr-only"> {name}</span>
+          </Trans>
         </Button>
       </div>
     </li>
@@ -137,7 +144,7 @@ function PasskeyRow({
 }
 
 function checkName(name: string): string | null {
-  return isBlank(name) ? "Enter a name, so that you know it later." : null;
+  return isBlank(name) ? t`Enter a name, so that you know it later.` : null;
 }
 
 function AddPasskey({ hasPasskey, asksForCode, ...dialog }: DialogState & ProofWays) {
@@ -153,7 +160,7 @@ function AddPasskey({ hasPasskey, asksForCode, ...dialog }: DialogState & ProofW
       await reread();
     },
     onSent: () => {
-      toast.done("Passkey added. Use it the next time you sign in.");
+      toast.done(t`Passkey added. Use it the next time you sign in.`);
       dialog.onClose();
     },
   });
@@ -161,14 +168,14 @@ function AddPasskey({ hasPasskey, asksForCode, ...dialog }: DialogState & ProofW
     <FormDialog
       {...dialog}
       form={form}
-      title="Add a passkey"
-      description="First confirm that it is you. Then your browser asks where to keep the passkey."
-      submitLabel="Continue"
+      title={t`Add a passkey`}
+      description={t`First confirm that it is you. Then your browser asks where to keep the passkey.`}
+      submitLabel={t`Continue`}
       size="sm"
     >
       <TextField
-        label="Name"
-        hint="Where the passkey is kept, such as a phone or a password manager."
+        label={t`Name`}
+        hint={t`Where the passkey is kept, such as a phone or a password manager.`}
         {...form.field("name")}
         maxLength={PASSKEY_NAME_CHARS_MAX}
       />
@@ -195,13 +202,13 @@ function RenamePasskey({ row, ...dialog }: DialogState & { row: Listed }) {
       await reread();
     },
     onSent: () => {
-      toast.done("Passkey renamed.");
+      toast.done(t`Passkey renamed.`);
       dialog.onClose();
     },
   });
   return (
-    <FormDialog {...dialog} form={form} title="Rename the passkey" submitLabel="Save name" size="sm">
-      <TextField label="Name" {...form.field("name")} maxLength={PASSKEY_NAME_CHARS_MAX} />
+    <FormDialog {...dialog} form={form} title={t`Rename the passkey`} submitLabel={t`Save name`} size="sm">
+      <TextField label={t`Name`} {...form.field("name")} maxLength={PASSKEY_NAME_CHARS_MAX} />
     </FormDialog>
   );
 }
@@ -218,7 +225,7 @@ function RemovePasskey({ row, hasPasskey, asksForCode, ...dialog }: DialogState 
       await reread();
     },
     onSent: () => {
-      toast.done("Passkey removed. Your other devices are signed out.");
+      toast.done(t`Passkey removed. Your other devices are signed out.`);
       dialog.onClose();
     },
   });
@@ -226,10 +233,10 @@ function RemovePasskey({ row, hasPasskey, asksForCode, ...dialog }: DialogState 
     <FormDialog
       {...dialog}
       form={form}
-      title={`Remove ${row.name}?`}
-      description="It no longer signs in, and your other devices are signed out. Your password keeps working."
-      cancelLabel="Keep it"
-      submitLabel="Remove"
+      title={t`Remove ${{ name: row.name }}?`}
+      description={t`It no longer signs in, and your other devices are signed out. Your password keeps working.`}
+      cancelLabel={t`Keep it`}
+      submitLabel={t`Remove`}
       isDanger
       size="sm"
     >

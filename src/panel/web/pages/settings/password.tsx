@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { api, ask, useMe } from "../../api.ts";
 import { useOpened, useViewer } from "../../shared/page_hooks.ts";
 import { Button } from "../../ui/buttons.tsx";
@@ -18,10 +19,10 @@ export function Password({ settings, onChanged }: { settings: Owner; onChanged: 
   const hasPasskey = useHasPasskey();
   const dialog = useOpened<"change">();
   return (
-    <Section title="Password" description="Changing it signs out every other device.">
+    <Section title={t`Password`} description={t`Changing it signs out every other device.`}>
       <div>
         <Button onClick={() => dialog.open("change")} {...lock}>
-          Change password
+          {t`Change password`}
         </Button>
       </div>
       {dialog.what === "change" && (
@@ -55,16 +56,16 @@ function ChangePassword({
       await onChanged();
     },
     onSent: () => {
-      toast.done("Password changed. Your other devices are signed out.");
+      toast.done(t`Password changed. Your other devices are signed out.`);
       dialog.onClose();
     },
   });
   return (
-    <FormDialog {...dialog} form={form} title="Change your password" submitLabel="Change password" size="sm">
+    <FormDialog {...dialog} form={form} title={t`Change your password`} submitLabel={t`Change password`} size="sm">
       {/* For password managers. */}
       <input type="text" name="email" value={email} autoComplete="username" readOnly hidden />
       <ProofFields form={form} hasPasskey={hasPasskey} asksForCode={asksForCode} />
-      <NewPassword label="New password" {...form.field("next")} about={[name, email, brand.name]} />
+      <NewPassword label={t`New password`} {...form.field("next")} about={[name, email, brand.name]} />
     </FormDialog>
   );
 }

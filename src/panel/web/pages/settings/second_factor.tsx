@@ -1,9 +1,10 @@
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { Download, KeyRound, ShieldCheck } from "lucide-react";
 import { lazy, Suspense, useRef, useState } from "react";
 import { TYPED_CODE_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, useMe } from "../../api.ts";
 import { RECOVERY } from "../../copy.ts";
-import { formatOf } from "../../format.ts";
 import { saveAs } from "../../shared/download.ts";
 import { useOpened, useViewer } from "../../shared/page_hooks.ts";
 import { Button, TextLink } from "../../ui/buttons.tsx";
@@ -41,52 +42,59 @@ export function SecondFactor({
   onChanged: Changed;
 }) {
   const { lock } = useViewer();
-  const dialog = useOpened<"set up" | "renew" | "remove">();
+  const dialog = useOpened<"begin" | "renew" | "remove">();
   const fresh = recovery.useShown();
   const state = { open: dialog.isOpen, onClose: dialog.close };
   const stored = async () => {
     recovery.show(null);
-    if (fresh?.isFirst) toast.done("The second factor is on. Your other devices are signed out.");
+    if (fresh?.isFirst) toast.done(t`The second factor is on. Your other devices are signed out.`);
     await onChanged();
   };
   return (
     <Section
       title={
         <>
-          Second factor <Badge tone={isOn ? "ok" : "neutral"}>{isOn ? "On" : "Off"}</Badge>
+          {t`Second factor`} <Badge tone={isOn ? "ok" : "neutral"}>{isOn ? t`On` : t`Off`}</Badge>
         </>
       }
-      description="A code from an app on your phone, asked for after your password. The password alone is then not enough to sign in."
+      description={t`A code from an app on your phone, asked for after your password. The password alone is then not enough to sign in.`}
     >
       {isOn ? (
         <div className="grid gap-4">
           {codesLeft < CODES_LOW ? (
             <Banner tone="warn">
               <span className="text-ink">
-                {codesLeft === 0 ? "No recovery code is left." : `${formatOf(codesLeft, "recovery code")} left.`} Create
-                new ones, or you cannot sign in if you lose your phone.
+                {plural(codesLeft, {
+                  0: "No recovery code is left.",
+                  one: "# recovery code left.",
+                  other: "# recovery codes left.",
+                })}{" "}
+                {t`Create new ones, or you cannot sign in if you lose your phone.`}
               </span>
             </Banner>
           ) : (
             <p className="text-14 text-ink-2">
-              {formatOf(codesLeft, "recovery code")} left, in case you lose your phone.
+              {plural(codesLeft, {
+                one: "# recovery code left, in case you lose your phone.",
+                other: "# recovery codes left, in case you lose your phone.",
+              })}
             </p>
           )}
           <div className="flex flex-wrap gap-2">
             <Button onClick={() => dialog.open("renew")} {...lock}>
-              New recovery codes
+              {t`New recovery codes`}
             </Button>
             <Button variant="quiet" onClick={() => dialog.open("remove")} {...lock}>
-              Remove
+              {t`Remove`}
             </Button>
           </div>
         </div>
       ) : (
-        <Button icon={ShieldCheck} onClick={() => dialog.open("set up")} {...lock}>
-          Set up
+        <Button icon={ShieldCheck} onClick={() => dialog.open("begin")} {...lock}>
+          {t`Set up`}
         </Button>
       )}
-      {dialog.what === "set up" && <SetUp key={dialog.times} {...state} />}
+      {dialog.what === "begin" && <SetUp key={dialog.times} {...state} />}
       {dialog.what === "renew" && <Renew key={dialog.times} {...state} />}
       {dialog.what === "remove" && <Remove key={dialog.times} {...state} onChanged={onChanged} />}
       {fresh && <RecoveryCodes codes={fresh.codes} email={email} onDone={() => void stored()} />}
@@ -102,8 +110,8 @@ function SetUp({ open, onClose }: DialogState) {
     <ProofStep
       open={open}
       onClose={onClose}
-      title="Set up the second factor"
-      description="You need an authenticator app on your phone. Any such app works."
+      title={t`Set up the second factor`}
+      description={t`You need an authenticator app on your phone. Any such app works.`}
       send={(proof) => ask(api.settings.totp.post({ proof }))}
       onSent={setKey}
     />
@@ -116,7 +124,7 @@ function ScanStep({ secretKey, ...dialog }: DialogState & { secretKey: SecretKey
   const input = useRef<HTMLInputElement>(null);
   const form = useForm({
     first: { code: "" },
-    wrong: ({ code }) => ({ code: isBlank(code) ? "Enter the six digits that your app shows now." : null }),
+    wrong: ({ code }) => ({ code: isBlank(code) ? t`Enter the six digits that your app shows now.` : null }),
     send: ({ code }) => ask(api.settings.totp.confirm.post({ code: code.trim() })),
     onSent: ({ recoveryCodes }) => {
       recovery.show({ codes: recoveryCodes, isFirst: true });
@@ -127,14 +135,14 @@ function ScanStep({ secretKey, ...dialog }: DialogState & { secretKey: SecretKey
     <FormDialog
       {...dialog}
       form={form}
-      title="Scan this with your app"
-      description="Then enter the code that the app shows, to confirm that it works."
-      submitLabel="Switch on"
+      title={t`Scan this with your app`}
+      description={t`Then enter the code that the app shows, to confirm that it works.`}
+      submitLabel={t`Switch on`}
       focusRef={input}
     >
       <SecretKeyView secretKey={secretKey} />
       <TextField
-        label="Code"
+        label={t`Code`}
         {...form.field("code")}
         ref={input}
         mono
@@ -152,20 +160,22 @@ function SecretKeyView({ secretKey: { secret, uri } }: { secretKey: SecretKey })
   return (
     <div className="grid justify-items-center gap-4 sm:grid-cols-[auto_1fr] sm:items-center sm:justify-items-stretch">
       <Suspense fallback={<Skeleton className="size-53" />}>
-        <QrCode text={uri} label="QR code for your authenticator app" />
+        <QrCode text={uri} label={t`QR code for your authenticator app`} />
       </Suspense>
       <div className="grid w-full min-w-0 gap-3">
         <div className="grid gap-1">
-          <h3 className="text-13 font-medium">Or enter this key</h3>
+          <h3 className="text-13 font-medium">{t`Or enter this key`}</h3>
           <code className="rounded-md bg-sunken p-3 font-mono text-13 select-all">
             {secret.replace(/.{4}(?=.)/g, "$& ")}
           </code>
         </div>
         <div>
-          <CopyButton value={secret} what="the key" />
+          <CopyButton value={secret} what={t`the key`} />
         </div>
         <p className="text-13 text-ink-2">
-          Is the app on this device? <TextLink href={uri}>Open it</TextLink>.
+          <Trans>
+            Is the app on this device? <TextLink href={uri}>Open it</TextLink>.
+          </Trans>
         </p>
       </div>
     </div>
@@ -179,8 +189,8 @@ function Renew({ open, onClose }: DialogState) {
     <ProofStep
       open={open}
       onClose={onClose}
-      title="New recovery codes"
-      description="The old ones stop working."
+      title={t`New recovery codes`}
+      description={t`The old ones stop working.`}
       asksForCode
       send={(proof) => ask(api.settings["recovery-codes"].post({ proof }))}
       onSent={({ recoveryCodes }) => {
@@ -198,8 +208,8 @@ function ProofStep<Sent>({
   onSent,
   title,
   description,
-  submitLabel = "Continue",
-  cancelLabel = "Cancel",
+  submitLabel = t`Continue`,
+  cancelLabel = t`Cancel`,
   isDanger = false,
   ...dialog
 }: DialogState & {
@@ -230,16 +240,16 @@ function Remove({ onChanged, ...dialog }: DialogState & { onChanged: Changed }) 
   return (
     <ProofStep
       {...dialog}
-      title="Remove the second factor?"
-      description="After that, your password alone is enough to sign in. The recovery codes stop working."
-      cancelLabel="Keep it"
-      submitLabel="Remove"
+      title={t`Remove the second factor?`}
+      description={t`After that, your password alone is enough to sign in. The recovery codes stop working.`}
+      cancelLabel={t`Keep it`}
+      submitLabel={t`Remove`}
       isDanger
       asksForCode
       send={(proof) => ask(api.settings.totp.remove.post({ proof }))}
       onSent={async () => {
         dialog.onClose();
-        toast.done("The second factor is off. Your other devices are signed out.");
+        toast.done(t`The second factor is off. Your other devices are signed out.`);
         await onChanged();
       }}
     />
@@ -254,12 +264,12 @@ function RecoveryCodes({ codes, email, onDone }: { codes: readonly string[]; ema
   const keep = () => setKept(true);
   const text = codes.join("\n");
   const copy = (variant: "primary" | "secondary") => (
-    <CopyButton value={text} what="the recovery codes" size="md" variant={variant} onCopied={keep} />
+    <CopyButton value={text} what={t`the recovery codes`} size="md" variant={variant} onCopied={keep} />
   );
   return (
     <OnceDialog
       open
-      title="Your recovery codes"
+      title={t`Your recovery codes`}
       isSafe={isKept || isTicked}
       closeEarly={RECOVERY.closeEarly}
       keep={copy("primary")}
@@ -268,7 +278,7 @@ function RecoveryCodes({ codes, email, onDone }: { codes: readonly string[]; ema
       <Banner tone="warn" icon={KeyRound}>
         <span className="text-ink">{RECOVERY.once}</span>
       </Banner>
-      <ul aria-label="Recovery codes" className="grid gap-x-8 gap-y-1 rounded-md bg-sunken p-4 sm:grid-cols-2">
+      <ul aria-label={t`Recovery codes`} className="grid gap-x-8 gap-y-1 rounded-md bg-sunken p-4 sm:grid-cols-2">
         {codes.map((code) => (
           <li key={code} className="font-mono text-13 select-all">
             {code}
@@ -280,12 +290,12 @@ function RecoveryCodes({ codes, email, onDone }: { codes: readonly string[]; ema
         <Button
           icon={Download}
           onClick={() => {
-            const lines = `Recovery codes of ${email} at ${host}\n\n${text}\n`;
-            saveAs(new Blob([lines], { type: "text/plain" }), `recovery-codes-${host}.txt`);
+            const title = t`Recovery codes of ${email} at ${host}`;
+            saveAs(new Blob([`${title}\n\n${text}\n`], { type: "text/plain" }), `recovery-codes-${host}.txt`);
             keep();
           }}
         >
-          Download
+          {t`Download`}
         </Button>
       </div>
       <Checkbox label={RECOVERY.stored} checked={isTicked} onValue={setTicked} />

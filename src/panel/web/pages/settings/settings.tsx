@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useSyncExternalStore } from "react";
 import { MONEY_USD_MAX, NOTICE_DAYS, NOTICE_PERCENT, PERSON_NAME_CHARS_MAX } from "../../../../limits.ts";
@@ -32,9 +33,9 @@ import { SecondFactor } from "./second_factor.tsx";
 type Settings = NonNullable<Awaited<ReturnType<typeof api.settings.get>>["data"]>;
 
 const TABS = [
-  { value: "you", label: "You" },
-  { value: "sign-in", label: "Sign-in" },
-  { value: "notices", label: "Notices and mail" },
+  { value: "you", label: t`You` },
+  { value: "sign-in", label: t`Sign-in` },
+  { value: "notices", label: t`Notices and mail` },
 ] as const;
 
 export function SettingsPage() {
@@ -44,11 +45,11 @@ export function SettingsPage() {
   const reread = () => client.invalidateQueries({ queryKey: SETTINGS_KEY });
   return (
     <Page
-      title="Settings"
-      lead="Your name, how you sign in, what you are told about, and what your invoices say."
+      title={t`Settings`}
+      lead={t`Your name, how you sign in, what you are told about, and what your invoices say.`}
       size="sm"
     >
-      <TabBar label="Settings" tabs={TABS} value={tab} />
+      <TabBar label={t`Settings`} tabs={TABS} value={tab} />
       <Loaded query={settings} skeleton={<SettingsSkeleton />}>
         {(data) => (
           <>
@@ -95,11 +96,11 @@ function MembersLink() {
   if (role === "admin") return null;
   return (
     <Section
-      title="Members"
-      description="Who works in this account, and what each of them may do."
+      title={t`Members`}
+      description={t`Who works in this account, and what each of them may do.`}
       action={
         <ButtonLink size="sm" href="/members">
-          See members
+          {t`See members`}
         </ButtonLink>
       }
     />
@@ -121,7 +122,7 @@ function Profile({ settings: { name: saved } }: { settings: Settings }) {
   const { lock } = useViewer();
   const form = useForm({
     first: { name: saved },
-    wrong: ({ name }) => ({ name: isBlank(name) ? "Enter your name, as others see it." : null }),
+    wrong: ({ name }) => ({ name: isBlank(name) ? t`Enter your name, as others see it.` : null }),
     send: async ({ name }) => {
       await ask(api.settings.profile.patch({ name: name.trim() }));
       await Promise.all([
@@ -131,13 +132,13 @@ function Profile({ settings: { name: saved } }: { settings: Settings }) {
     },
     onSent: () => {
       form.reset({ name: form.values.name.trim() });
-      toast.done("Name saved.");
+      toast.done(t`Name saved.`);
     },
   });
   return (
-    <Section title="You">
-      <PageForm form={form} saveLabel="Save name" lock={lock}>
-        <TextField label="Name" {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} autoComplete="name" />
+    <Section title={t`You`}>
+      <PageForm form={form} saveLabel={t`Save name`} lock={lock}>
+        <TextField label={t`Name`} {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} autoComplete="name" />
       </PageForm>
     </Section>
   );
@@ -169,27 +170,27 @@ function Notices({ settings: { notices } }: { settings: Settings }) {
     },
     onSent: (thresholds) => {
       form.reset(typedNotices(thresholds));
-      toast.done("Notices saved.");
+      toast.done(t`Notices saved.`);
     },
   });
   return (
     <Section
-      title="Notices"
-      description="Your first page shows a notice when one of these is reached, before requests stop. 0 switches a notice off."
+      title={t`Notices`}
+      description={t`Your first page shows a notice when one of these is reached, before requests stop. 0 switches a notice off.`}
     >
-      <PageForm form={form} saveLabel="Save notices" lock={lock}>
+      <PageForm form={form} saveLabel={t`Save notices`} lock={lock}>
         <div className="grid gap-4 sm:grid-cols-3">
           <CountField
-            label="Package left"
-            hint="Percent of its requests."
-            after="% or less"
+            label={t`Package left`}
+            hint={t`Percent of its requests.`}
+            after={t`% or less`}
             {...form.field("unitsPercent")}
           />
-          <DollarField label="Balance below" hint="The available amount." {...form.field("balanceNanoUsd")} />
+          <DollarField label={t`Balance below`} hint={t`The available amount.`} {...form.field("balanceNanoUsd")} />
           <CountField
-            label="Package ends in"
-            hint="Before its last day."
-            after="days or less"
+            label={t`Package ends in`}
+            hint={t`Before its last day.`}
+            after={t`days or less`}
             {...form.field("days")}
           />
         </div>
@@ -205,8 +206,8 @@ function typedNotices({ unitsPercent, balanceNanoUsd, days }: Settings["notices"
 function Appearance() {
   const theme = useSyncExternalStore(subscribeTheme, currentTheme);
   return (
-    <Section title="Appearance" description="On this device only.">
-      <Segmented label="Theme" value={theme} onValue={chooseTheme} options={THEMES} />
+    <Section title={t`Appearance`} description={t`On this device only.`}>
+      <Segmented label={t`Theme`} value={theme} onValue={chooseTheme} options={THEMES} />
     </Section>
   );
 }

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { api, ask } from "../../api.ts";
@@ -29,7 +30,7 @@ export function CallbackPage() {
   }, [mutate]);
   if (finishing.error === null)
     return (
-      <SignedOutPage title="Signing in" brand={look}>
+      <SignedOutPage title={t`Signing in`} brand={look}>
         <Loading className="grid gap-4">
           <Skeleton className="h-9" />
         </Loading>
@@ -37,23 +38,23 @@ export function CallbackPage() {
     );
   if (next === LINKING)
     return (
-      <SignedOutPage title="Not linked" lead={finishing.error.message} brand={look}>
+      <SignedOutPage title={t`Not linked`} lead={finishing.error.message} brand={look}>
         <ButtonLink href={LINKING} variant="primary">
-          Back to settings
+          {t`Back to settings`}
         </ButtonLink>
       </SignedOutPage>
     );
   return (
     <SignedOutPage
-      title="You are not signed in"
+      title={t`You are not signed in`}
       lead={finishing.error.message}
       brand={look}
-      footer={<Help support={support}>Does it not work?</Help>}
+      footer={<Help support={support}>{t`Does it not work?`}</Help>}
     >
       <ButtonLink href="/sign-in" variant="primary">
-        Go to sign-in
+        {t`Go to sign-in`}
       </ButtonLink>
-      {sendsMail && <ButtonLink href="/forgot">Get a link by mail</ButtonLink>}
+      {sendsMail && <ButtonLink href="/forgot">{t`Get a link by mail`}</ButtonLink>}
     </SignedOutPage>
   );
 }

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useParams } from "wouter";
 import { api, ask } from "../../api.ts";
@@ -10,7 +12,7 @@ import { codeOf, LinkProblem, SignInProblem, useHostBrand } from "./signed_out.t
 
 /** The page of a link that confirms a change of an e-mail address. Opening it changes nothing: mail scanners open links too. */
 
-const TITLE = "Change of e-mail";
+const TITLE = t`Change of e-mail`;
 
 type Change = NonNullable<Awaited<ReturnType<ReturnType<(typeof api)["email-changes"]>["get"]>>["data"]>;
 type Answer = "confirm" | "cancel";
@@ -36,7 +38,7 @@ export function EmailChangePage() {
       <InvalidLink
         look={look}
         support={support}
-        lead="The change was made, cancelled or replaced, or the link has expired."
+        lead={t`The change was made, cancelled or replaced, or the link has expired.`}
       />
     );
   if (error) {
@@ -88,24 +90,26 @@ function Question({
       title={TITLE}
       lead={
         side === "old"
-          ? `Someone who is signed in to your account asked to change its address to ${newEmail}. Was it you?`
-          : `Confirm that ${newEmail} is your address. An account here will then sign in with it.`
+          ? t`Someone who is signed in to your account asked to change its address to ${newEmail}. Was it you?`
+          : t`Confirm that ${newEmail} is your address. An account here will then sign in with it.`
       }
       brand={look}
       footer={
         <p>
-          This link works until <Instant iso={expiresAt} />.
+          <Trans>
+            This link works until <Instant iso={expiresAt} />.
+          </Trans>
         </p>
       }
     >
       <SignInProblem error={error} />
       {!isConfirmed && (
         <Button variant="primary" pending={pending === "confirm"} onClick={() => onAnswer("confirm")}>
-          {side === "old" ? "Yes, change it" : "Confirm"}
+          {side === "old" ? t`Yes, change it` : t`Confirm`}
         </Button>
       )}
       <Button pending={pending === "cancel"} onClick={() => onAnswer("cancel")}>
-        {side === "old" ? "No, cancel the change" : "This is not my address"}
+        {side === "old" ? t`No, cancel the change` : t`This is not my address`}
       </Button>
     </SignedOutPage>
   );
@@ -121,37 +125,40 @@ function Answered({
   look: Look;
 }) {
   if (outcome === "waiting") {
-    const other = side === "old" ? "new" : "old";
     return (
       <SignedOutPage
-        title="Confirmed"
-        lead={`Now open the link that was sent to the ${other} address. The change is made when both are confirmed.`}
+        title={t`Confirmed`}
+        lead={
+          side === "old"
+            ? t`Now open the link that was sent to the new address. The change is made when both are confirmed.`
+            : t`Now open the link that was sent to the old address. The change is made when both are confirmed.`
+        }
         brand={look}
       />
     );
   }
   if (outcome === "changed") {
     return (
-      <SignedOutPage title="E-mail changed" lead="Sign in with the new address from now on." brand={look}>
+      <SignedOutPage title={t`E-mail changed`} lead={t`Sign in with the new address from now on.`} brand={look}>
         <ButtonLink href="/sign-in" variant="primary">
-          Sign in
+          {t`Sign in`}
         </ButtonLink>
       </SignedOutPage>
     );
   }
   return (
     <SignedOutPage
-      title="Change cancelled"
+      title={t`Change cancelled`}
       lead={
         side === "old"
-          ? "The address stays as it was. If you did not ask for the change, someone else may be signed in: set a new password, which signs out every device."
-          : "The address is not used."
+          ? t`The address stays as it was. If you did not ask for the change, someone else may be signed in: set a new password, which signs out every device.`
+          : t`The address is not used.`
       }
       brand={look}
     >
       {side === "old" && (
         <ButtonLink href="/forgot" variant="primary">
-          Set a new password
+          {t`Set a new password`}
         </ButtonLink>
       )}
     </SignedOutPage>

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useMutation } from "@tanstack/react-query";
 import { MailCheck } from "lucide-react";
 import { useEffect, useState } from "react";
@@ -27,25 +28,25 @@ export function ForgotPasswordPage() {
   if (asking.isSuccess) {
     return (
       <SignedOutPage
-        title="Check your mail"
+        title={t`Check your mail`}
         brand={look}
-        footer={<Help support={support}>No mail? Check your spam folder.</Help>}
+        footer={<Help support={support}>{t`No mail? Check your spam folder.`}</Help>}
       >
         <Banner tone="ok" icon={MailCheck}>
           <span className="break-words text-ink">
-            If {email.trim()} belongs to an account here, we have sent it a link. The link works once, for one hour.
+            {t`If ${{ email: email.trim() }} belongs to an account here, we have sent it a link. The link works once, for one hour.`}
           </span>
         </Banner>
-        <ButtonLink href="/sign-in">Back to sign-in</ButtonLink>
+        <ButtonLink href="/sign-in">{t`Back to sign-in`}</ButtonLink>
       </SignedOutPage>
     );
   }
   return (
     <SignedOutPage
-      title="Forgot your password?"
-      lead="We send you a link to set a new one."
+      title={t`Forgot your password?`}
+      lead={t`We send you a link to set a new one.`}
       brand={look}
-      footer={<Help support={support}>No access to your mail?</Help>}
+      footer={<Help support={support}>{t`No access to your mail?`}</Help>}
     >
       <FormFrame
         onSubmit={() => {
@@ -54,20 +55,20 @@ export function ForgotPasswordPage() {
         }}
       >
         <EmailField
-          label="E-mail"
+          label={t`E-mail`}
           name="email"
           value={email}
           onValue={setEmail}
-          error={tries > 0 && !isEmail(email) && "Enter your e-mail address."}
+          error={tries > 0 && !isEmail(email) && t`Enter your e-mail address.`}
           autoComplete="username"
           autoFocus
         />
         <SignInProblem error={asking.error} />
         <Button type="submit" variant="primary" pending={asking.isPending}>
-          Send link
+          {t`Send link`}
         </Button>
         <ButtonLink href="/sign-in" variant="quiet">
-          Back
+          {t`Back`}
         </ButtonLink>
       </FormFrame>
     </SignedOutPage>

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { LogIn } from "lucide-react";
 import { api, ask } from "../../api.ts";
@@ -27,7 +29,7 @@ export function IdentityChoice({ providers, signUp }: { providers: readonly Offe
           disabled={isBusy}
           onClick={() => leaving.mutate(identityProviderId)}
         >
-          Continue with {name}
+          {t`Continue with ${name}`}
         </Button>
       ))}
       {signUp && <Accepting />}
@@ -46,9 +48,11 @@ function Accepting() {
   if (data?.termsUrl == null || data.privacyUrl === null) return null;
   return (
     <p className="text-13 text-ink-3">
-      If you have no account yet, you make one by continuing, and accept the{" "}
-      <TextLink href={data.termsUrl}>terms</TextLink> and the <TextLink href={data.privacyUrl}>privacy policy</TextLink>
-      .
+      <Trans>
+        If you have no account yet, you make one by continuing, and accept the{" "}
+        <TextLink href={data.termsUrl}>terms</TextLink> and the{" "}
+        <TextLink href={data.privacyUrl}>privacy policy</TextLink>.
+      </Trans>
     </p>
   );
 }

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { useParams } from "wouter";
@@ -19,10 +21,10 @@ import { codeOf, credentialErrorOf, LinkProblem, openFresh, SignInProblem, useHo
 type Opened = NonNullable<Awaited<ReturnType<ReturnType<typeof api.join>["get"]>>["data"]>;
 
 const MAY: Record<Opened["role"], string> = {
-  owner: "change everything in it",
-  developer: "manage its keys and webhooks",
-  billing: "buy for it and manage its payments",
-  viewer: "see everything in it",
+  owner: t`You may change everything in it.`,
+  developer: t`You may manage its keys and webhooks.`,
+  billing: t`You may buy for it and manage its payments.`,
+  viewer: t`You may see everything in it.`,
 };
 
 export function JoinPage() {
@@ -40,7 +42,7 @@ export function JoinPage() {
     return <InvalidLink look={look} support={support} {...(link.error && { lead: link.error.message })} />;
   if (link.data === undefined)
     return (
-      <SignedOutPage title="Invitation" brand={look}>
+      <SignedOutPage title={t`Invitation`} brand={look}>
         {link.error ? (
           <LinkProblem link={link} />
         ) : (
@@ -54,12 +56,14 @@ export function JoinPage() {
   const { accountName, role, expiresAt } = link.data;
   return (
     <SignedOutPage
-      title={`Join ${accountName}`}
-      lead={`You are invited to this account at ${brand}. You may ${MAY[role]}.`}
+      title={t`Join ${accountName}`}
+      lead={`${t`You are invited to this account at ${brand}.`} ${MAY[role]}`}
       brand={look}
       footer={
         <p>
-          This link works once, until <Instant iso={expiresAt} />.
+          <Trans>
+            This link works once, until <Instant iso={expiresAt} />.
+          </Trans>
         </p>
       }
     >
@@ -85,8 +89,8 @@ function JoinForm({ token, link: { email, isNew }, brand }: { token: string; lin
   const { error } = joining;
   const asksCode = code !== "" || codeOf(error) === "second_factor_required";
   const refusedOf = (param: string) => (error instanceof ApiError && error.param === param ? error.message : null);
-  const noName = isNew && isBlank(name) ? "Enter your name." : null;
-  const noPassword = isNew ? checkPassword(password) : password === "" ? "Enter your password." : null;
+  const noName = isNew && isBlank(name) ? t`Enter your name.` : null;
+  const noPassword = isNew ? checkPassword(password) : password === "" ? t`Enter your password.` : null;
   const credentialError = codeOf(error) === "second_factor_required" ? null : credentialErrorOf(error);
   const isOther = refusedOf("name") === null && refusedOf("password") === null && credentialError === null;
   const typed = { value: password, onValue: setPassword };
@@ -100,7 +104,7 @@ function JoinForm({ token, link: { email, isNew }, brand }: { token: string; lin
         if (!joining.isPending && noName === null && noPassword === null) joining.mutate();
       }}
     >
-      <Field label="E-mail">
+      <Field label={t`E-mail`}>
         {/* For password managers, and to show whose invitation this is. */}
         <TextInput type="email" name="email" value={email} readOnly autoComplete="username" />
       </Field>
@@ -118,7 +122,7 @@ function JoinForm({ token, link: { email, isNew }, brand }: { token: string; lin
       )}
       <SignInProblem error={isOther && codeOf(error) !== "second_factor_required" ? error : null} />
       <Button type="submit" variant="primary" pending={joining.isPending || joining.isSuccess}>
-        Join
+        {t`Join`}
       </Button>
     </FormFrame>
   );
@@ -135,8 +139,8 @@ function NewPersonFields({
 }) {
   return (
     <>
-      <TextField label="Your name" {...name} maxLength={PERSON_NAME_CHARS_MAX} autoComplete="name" />
-      <NewPassword label="Password" {...password} about={about} />
+      <TextField label={t`Your name`} {...name} maxLength={PERSON_NAME_CHARS_MAX} autoComplete="name" />
+      <NewPassword label={t`Password`} {...password} about={about} />
     </>
   );
 }
@@ -146,15 +150,15 @@ function KnownPersonFields({ password, code }: { password: FieldState; code: Fie
   return (
     <>
       <PasswordField
-        label="Your password"
+        label={t`Your password`}
         {...password}
         maxLength={TYPED_PASSWORD_CHARS_MAX}
         autoComplete="current-password"
       />
       {code && (
         <TextField
-          label="Code"
-          hint="From your authenticator app, or a recovery code."
+          label={t`Code`}
+          hint={t`From your authenticator app, or a recovery code.`}
           mono
           {...code}
           autoComplete="one-time-code"

@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { useParams } from "wouter";
@@ -19,16 +21,16 @@ import { codeOf, LinkProblem, openFresh, type Sending, SignInProblem, useHostBra
 const BAD_LINK_RETRIES_MAX = 2;
 
 export function InvitePage() {
-  return <LinkPage title="Welcome" />;
+  return <LinkPage title={t`Welcome`} />;
 }
 
 export function ResetPage() {
-  return <LinkPage title="New password" />;
+  return <LinkPage title={t`New password`} />;
 }
 
 /** The page of a sign-up: with the password that is chosen here, the account is made. */
 export function ConfirmPage() {
-  return <LinkPage title="Almost done" />;
+  return <LinkPage title={t`Almost done`} />;
 }
 
 /** A refused request is not repeated. */
@@ -82,7 +84,9 @@ function LinkPage({ title }: { title: string }) {
       brand={look}
       footer={
         <p>
-          This link works once, until <Instant iso={link.data.expiresAt} />.
+          <Trans>
+            This link works once, until <Instant iso={link.data.expiresAt} />.
+          </Trans>
         </p>
       }
     >
@@ -99,10 +103,10 @@ function LinkPage({ title }: { title: string }) {
 
 function wordsOf({ kind, name }: OpenedLink, brand: string): { title: string; lead: string } {
   if (kind === "invitation")
-    return { title: `Welcome, ${name}`, lead: `You are invited to ${brand}. Choose a password to sign in.` };
+    return { title: t`Welcome, ${name}`, lead: t`You are invited to ${brand}. Choose a password to sign in.` };
   if (kind === "sign_up")
-    return { title: `Welcome, ${name}`, lead: `Your address is confirmed. Choose a password to begin at ${brand}.` };
-  return { title: "New password", lead: "Your old password stops working, and every device is signed out." };
+    return { title: t`Welcome, ${name}`, lead: t`Your address is confirmed. Choose a password to begin at ${brand}.` };
+  return { title: t`New password`, lead: t`Your old password stops working, and every device is signed out.` };
 }
 
 function LinkForm({
@@ -125,12 +129,12 @@ function LinkForm({
         if (!isPending && checkPassword(password) === null) onPassword(password);
       }}
     >
-      <Field label="E-mail">
+      <Field label={t`E-mail`}>
         {/* For password managers, and to show whose password this is. */}
         <TextInput type="email" name="email" value={email} readOnly autoComplete="username" />
       </Field>
       <NewPassword
-        label="Password"
+        label={t`Password`}
         value={password}
         onValue={setPassword}
         error={(tries > 0 && checkPassword(password)) || refused}
@@ -138,7 +142,7 @@ function LinkForm({
       />
       <SignInProblem error={refused === null ? error : null} />
       <Button type="submit" variant="primary" pending={isPending}>
-        Set password and sign in
+        {t`Set password and sign in`}
       </Button>
     </FormFrame>
   );
@@ -147,9 +151,9 @@ function LinkForm({
 /** Shown when the second factor is on: a link does not replace it. */
 function PasswordSet({ look }: { look: BrandLook | null }) {
   return (
-    <SignedOutPage title="Password set" lead="Sign in with it and a code from your authenticator app." brand={look}>
+    <SignedOutPage title={t`Password set`} lead={t`Sign in with it and a code from your authenticator app.`} brand={look}>
       <ButtonLink href="/sign-in" variant="primary">
-        Sign in
+        {t`Sign in`}
       </ButtonLink>
     </SignedOutPage>
   );
@@ -158,7 +162,7 @@ function PasswordSet({ look }: { look: BrandLook | null }) {
 export function InvalidLink({
   look,
   support,
-  lead = "The link was used, has expired, or was replaced by a newer one.",
+  lead = t`The link was used, has expired, or was replaced by a newer one.`,
 }: {
   look: BrandLook | null;
   support: string | null;
@@ -166,12 +170,12 @@ export function InvalidLink({
 }) {
   return (
     <SignedOutPage
-      title="This link no longer works"
+      title={t`This link no longer works`}
       lead={lead}
       brand={look}
-      footer={<Help support={support}>Need a new link?</Help>}
+      footer={<Help support={support}>{t`Need a new link?`}</Help>}
     >
-      <ButtonLink href="/sign-in">Go to sign-in</ButtonLink>
+      <ButtonLink href="/sign-in">{t`Go to sign-in`}</ButtonLink>
     </SignedOutPage>
   );
 }

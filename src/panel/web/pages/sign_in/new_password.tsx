@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { cx } from "../../ui/cx.ts";
 import { Field, PasswordInput } from "../../ui/fields.tsx";
 import type { FieldState } from "../../ui/form.tsx";
@@ -30,8 +31,8 @@ export function NewPassword({
 /** The error of a new password, or null. */
 export function checkPassword(password: string): string | null {
   const { level, words } = strengthOf(password, []);
-  if (password === "") return "Enter a new password.";
-  return level === 0 ? `Not yet: ${words.toLowerCase()}` : null;
+  if (password === "") return t`Enter a new password.`;
+  return level === 0 ? t`Not yet: ${words}` : null;
 }
 
 const FILLS: Record<Strength["level"], string> = { 0: "bg-edge", 1: "bg-bad", 2: "bg-warn", 3: "bg-ok" };

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { Fingerprint } from "lucide-react";
 import { Button } from "../../ui/buttons.tsx";
 
@@ -7,11 +8,11 @@ export function PasskeyChoice({ isPending = false, onChoose }: { isPending?: boo
     <>
       <p className="flex items-center gap-3 text-13 text-ink-3">
         <span aria-hidden className="h-px flex-1 bg-line" />
-        or
+        {t({ message: "or", context: "between two ways to sign in" })}
         <span aria-hidden className="h-px flex-1 bg-line" />
       </p>
       <Button icon={Fingerprint} pending={isPending} onClick={() => onChoose?.()}>
-        Sign in with a passkey
+        {t`Sign in with a passkey`}
       </Button>
     </>
   );

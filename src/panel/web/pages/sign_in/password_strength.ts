@@ -1,10 +1,10 @@
+import { plural, t } from "@lingui/core/macro";
 import { NEW_PASSWORD_CHARS } from "../../../../limits.ts";
-import { formatCount, formatOf } from "../../format.ts";
 
 /** The rules for a new password, and an estimate of how hard it is to guess. */
 
 const { min: CHARS_MIN, max: CHARS_MAX } = NEW_PASSWORD_CHARS;
-export const PASSWORD_RULES = `${CHARS_MIN} to ${CHARS_MAX} characters. Several unrelated words make a password that is strong and easy to remember.`;
+export const PASSWORD_RULES = t`${{ min: CHARS_MIN }} to ${{ max: CHARS_MAX }} characters. Several unrelated words make a password that is strong and easy to remember.`;
 
 /** `level` 0: not allowed by its length; 1: easy to guess; 2: fair; 3: strong. */
 export type Strength = { level: 0 | 1 | 2 | 3; words: string };
@@ -14,7 +14,7 @@ const FAIR_BITS = 40;
 const STRONG_BITS = 60;
 /** The weight of a character that continues a run: "aaaa", "4567", "tyui". */
 const RUN_WEIGHT = 0.2;
-const KEYBOARD = "qwertyuiop asdfghjkl zxcvbnm qwertzuiop azertyuiop";
+const KEYBOARD = /* not a text */ "qwertyuiop asdfghjkl zxcvbnm qwertzuiop azertyuiop";
 /** Parts of the most common leaked passwords. */
 const COMMON =
   /passw(?:or|0r)d|letmein|welcome|iloveyou|sunshine|princess|football|baseball|superman|dragon|monkey|master|shadow|michael|jordan|secret|access|hello|login|admin|server|summer|winter|spring|autumn|change(?:me|it)|test|demo|(?:19|20)\d\d/g;
@@ -31,13 +31,13 @@ const CLASSES = [
  */
 export function strengthOf(password: string, about: readonly string[]): Strength {
   const chars = Array.from(password.normalize("NFKC")).length;
-  if (chars < CHARS_MIN) return { level: 0, words: `${formatOf(CHARS_MIN - chars, "more character")}.` };
-  if (chars > CHARS_MAX) return { level: 0, words: `${formatCount(chars - CHARS_MAX)} too many characters.` };
+  if (chars < CHARS_MIN) return { level: 0, words: plural({ count: CHARS_MIN - chars }, { one: "# more character.", other: "# more characters." }) };
+  if (chars > CHARS_MAX) return { level: 0, words: plural({ count: chars - CHARS_MAX }, { other: "# too many characters." }) };
   const pool = CLASSES.reduce((sum, { of, chars: count }) => (of.test(password) ? sum + count : sum), 0);
   const bits = effectiveLength(shortened(password.toLowerCase(), about)) * Math.log2(pool);
-  if (bits < FAIR_BITS) return { level: 1, words: "Easy to guess. Add words or characters without a pattern." };
-  if (bits < STRONG_BITS) return { level: 2, words: "Fair. A longer one is safer." };
-  return { level: 3, words: "Strong." };
+  if (bits < FAIR_BITS) return { level: 1, words: t`Easy to guess. Add words or characters without a pattern.` };
+  if (bits < STRONG_BITS) return { level: 2, words: t`Fair. A longer one is safer.` };
+  return { level: 3, words: t`Strong.` };
 }
 
 /** Replaces repeated, known and common parts by one character each. */

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import type { ReactNode } from "react";
 import { BrandMark } from "../../ui/brand_mark.tsx";
 import { ButtonLink } from "../../ui/buttons.tsx";
@@ -11,7 +12,7 @@ export function PublicFrame({ signIn = "/sign-in", children }: { signIn?: string
       <header className="mx-auto flex h-16 w-full max-w-[76rem] items-center justify-between gap-4 px-4 sm:px-6 lg:px-8">
         <p className="flex min-w-0 items-center gap-3 font-semibold">{look && <BrandMark brand={look} />}</p>
         <ButtonLink href={signIn} size="sm">
-          Sign in
+          {t`Sign in`}
         </ButtonLink>
       </header>
       <main>{children}</main>

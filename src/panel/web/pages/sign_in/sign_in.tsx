@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useMutation } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { TYPED_CODE_CHARS_MAX } from "../../../../limits.ts";
@@ -36,10 +37,10 @@ export function SignInPage() {
   if (asksCode) {
     return (
       <SignedOutPage
-        title="Enter your code"
-        lead="The second step, after your password."
+        title={t`Enter your code`}
+        lead={t`The second step, after your password.`}
         brand={look}
-        footer={<Help support={support}>Lost your app and your recovery codes?</Help>}
+        footer={<Help support={support}>{t`Lost your app and your recovery codes?`}</Help>}
       >
         <CodeForm {...state} onCode={signIn.mutate} onSwitch={signIn.reset} onBack={again} />
       </SignedOutPage>
@@ -84,8 +85,8 @@ function PasswordForm({
   /** What was typed since the last attempt: its error is gone. */
   const [typed, setTyped] = useState({ email: false, password: false });
   const isTried = tries > 0;
-  const noEmail = isTried && !typed.email && !isEmail(email) && "Enter your e-mail address.";
-  const noPassword = isTried && !typed.password && password === "" && "Enter your password.";
+  const noEmail = isTried && !typed.email && !isEmail(email) && t`Enter your e-mail address.`;
+  const noPassword = isTried && !typed.password && password === "" && t`Enter your password.`;
   useEffect(() => {
     if (tries > 0 || error !== null) focusInvalid();
   }, [tries, error]);
@@ -158,9 +159,9 @@ function CodeForm({
       }}
     >
       <Field
-        label={isRecovery ? "Recovery code" : "Code"}
-        hint={isRecovery ? "16 letters and digits. Each works once." : "Six digits from your authenticator app."}
-        error={!isTyped && ((isTried && code.trim() === "" && "Enter the code.") || credentialErrorOf(error))}
+        label={isRecovery ? t`Recovery code` : t`Code`}
+        hint={isRecovery ? t`16 letters and digits. Each works once.` : t`Six digits from your authenticator app.`}
+        error={!isTyped && ((isTried && code.trim() === "" && t`Enter the code.`) || credentialErrorOf(error))}
       >
         <TextInput
           // A new field per kind, which gets the focus, and for which browsers suggest the right values.
@@ -181,7 +182,7 @@ function CodeForm({
       </Field>
       <SignInProblem error={codeOf(error) === "second_factor_required" ? null : error} />
       <Button type="submit" variant="primary" pending={isPending}>
-        Sign in
+        {t`Sign in`}
       </Button>
       <CodeFormLinks isRecovery={isRecovery} onBack={onBack} onSwitch={switchKind} />
     </FormFrame>
@@ -200,10 +201,10 @@ function CodeFormLinks({
   return (
     <div className="flex flex-wrap justify-between gap-2">
       <Button variant="quiet" size="sm" className="-ml-3" onClick={onBack}>
-        Back
+        {t`Back`}
       </Button>
       <Button variant="quiet" size="sm" className="-mr-3" onClick={onSwitch}>
-        {isRecovery ? "Use your app" : "Use a recovery code"}
+        {isRecovery ? t`Use your app` : t`Use a recovery code`}
       </Button>
     </div>
   );

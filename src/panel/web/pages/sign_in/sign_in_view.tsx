@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import type { ReactNode } from "react";
 import { TYPED_PASSWORD_CHARS_MAX } from "../../../../limits.ts";
 import { type BrandLook, BrandMark } from "../../ui/brand_mark.tsx";
@@ -8,7 +10,7 @@ import { Help } from "./help.tsx";
 
 /** How the sign-in page looks: the page itself, and the preview of a brand, draw it with this. */
 
-const TITLE = "Sign in";
+const TITLE = t`Sign in`;
 
 export function SignInView({
   look,
@@ -33,18 +35,20 @@ export function SignInView({
   children: ReactNode;
 }) {
   const lead = signUp
-    ? `To ${name}, with the e-mail address of your account.`
-    : `To ${name}, with the e-mail address of your invitation.`;
+    ? t`To ${name}, with the e-mail address of your account.`
+    : t`To ${name}, with the e-mail address of your invitation.`;
   const footer = (
     <>
       {sendsMail ? (
-        <TextLink href="/forgot">Forgot your password?</TextLink>
+        <TextLink href="/forgot">{t`Forgot your password?`}</TextLink>
       ) : (
-        <Help support={support}>Forgot your password?</Help>
+        <Help support={support}>{t`Forgot your password?`}</Help>
       )}
       {signUp && (
         <p className="mt-2">
-          No account yet? <TextLink href="/sign-up">Sign up</TextLink>
+          <Trans>
+            No account yet? <TextLink href="/sign-up">Sign up</TextLink>
+          </Trans>
         </p>
       )}
     </>
@@ -93,14 +97,14 @@ export function SignInFields({
   return (
     <>
       <EmailField
-        label="E-mail"
+        label={t`E-mail`}
         value={email}
         {...(onEmail && { onValue: onEmail })}
         error={emailError ?? null}
-        {...(isPreview ? { tabIndex: -1 } : { name: "email", autoComplete: "username webauthn", autoFocus: true })}
+        {...(isPreview ? { tabIndex: -1 } : { name: "email", autoComplete: /* not a text */ "username webauthn", autoFocus: true })}
       />
       <PasswordField
-        label="Password"
+        label={t`Password`}
         value={password}
         {...(onPassword && { onValue: onPassword })}
         error={passwordError ?? null}
@@ -111,7 +115,7 @@ export function SignInFields({
       />
       {problem}
       <Button type={isPreview ? "button" : "submit"} variant="primary" pending={isPending}>
-        Sign in
+        {t`Sign in`}
       </Button>
     </>
   );

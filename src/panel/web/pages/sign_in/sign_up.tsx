@@ -1,3 +1,5 @@
+import { t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { solveChallenge } from "altcha-lib";
 import { deriveKey } from "altcha-lib/algorithms/web/pbkdf2";
@@ -35,7 +37,7 @@ export function SignUpPage() {
   });
   const sending = useMutation({ mutationFn: send });
   if (sending.isSuccess) return <CheckMail email={sending.variables.email.trim()} />;
-  const title = "Sign up";
+  const title = t`Sign up`;
   if (form.data === undefined)
     return (
       <SignedOutPage title={title} brand={look}>
@@ -54,21 +56,23 @@ export function SignUpPage() {
     return (
       <SignedOutPage
         title={title}
-        lead="No one can sign up here at the moment."
+        lead={t`No one can sign up here at the moment.`}
         brand={look}
-        footer={<Help support={support}>Want an account?</Help>}
+        footer={<Help support={support}>{t`Want an account?`}</Help>}
       >
-        <ButtonLink href="/sign-in">Go to sign-in</ButtonLink>
+        <ButtonLink href="/sign-in">{t`Go to sign-in`}</ButtonLink>
       </SignedOutPage>
     );
   return (
     <SignedOutPage
       title={title}
-      lead={`At ${name}. We send a link to your e-mail address; with it you choose a password.`}
+      lead={t`At ${name}. We send a link to your e-mail address; with it you choose a password.`}
       brand={look}
       footer={
         <p>
-          Have an account? <TextLink href="/sign-in">Sign in</TextLink>
+          <Trans>
+            Have an account? <TextLink href="/sign-in">Sign in</TextLink>
+          </Trans>
         </p>
       }
     >
@@ -83,20 +87,20 @@ async function send({ name, email, accepted }: Typed) {
   const challenge = await ask(api["sign-up"].challenge.get());
   const { parameters, signature } = challenge;
   const solution = await solveChallenge({ challenge: { parameters, signature }, deriveKey });
-  if (solution === null) throw new Error("Your browser was too slow. Try again.");
+  if (solution === null) throw new Error(t`Your browser was too slow. Try again.`);
   const { counter, derivedKey } = solution;
   const proof = { challenge: { parameters: { ...parameters }, signature }, solution: { counter, derivedKey } };
   return ask(api["sign-up"].post({ name: name.trim(), email: email.trim(), accepted, proof }));
 }
 
-function TrialNotice({ trial }: { trial: NonNullable<SignUpForm["trial"]> }) {
-  const what =
-    trial.amountNanoUsd === null
-      ? `the package ${trial.name ?? ""}`
-      : `a balance of ${formatMoney(trial.amountNanoUsd)}`;
+function TrialNotice({ trial: { name, amountNanoUsd } }: { trial: NonNullable<SignUpForm["trial"]> }) {
   return (
     <Banner tone="ok" icon={Gift}>
-      <span className="break-words text-ink">New accounts start with {what}, once per person.</span>
+      <span className="break-words text-ink">
+        {amountNanoUsd === null
+          ? t`New accounts start with the package ${{ name: name ?? "" }}, once per person.`
+          : t`New accounts start with a balance of ${{ amount: formatMoney(amountNanoUsd) }}, once per person.`}
+      </span>
     </Banner>
   );
 }
@@ -109,9 +113,9 @@ function useTyped({ error }: Pick<SendingForm, "error">) {
   const [tries, setTries] = useState(0);
   const [changed, setChanged] = useState<readonly string[]>([]);
   const wrong = {
-    name: isBlank(typed.name) ? "Enter your name." : null,
-    email: isEmail(typed.email) ? null : "Enter your e-mail address.",
-    accepted: typed.accepted ? null : "Accept both to sign up.",
+    name: isBlank(typed.name) ? t`Enter your name.` : null,
+    email: isEmail(typed.email) ? null : t`Enter your e-mail address.`,
+    accepted: typed.accepted ? null : t`Accept both to sign up.`,
   };
   const sentError = (name: string) => (error instanceof ApiError && error.param === name ? error.message : null);
   useEffect(() => {
@@ -140,7 +144,7 @@ function SignUpFields({ form, sending: { mutate, isPending, error } }: { form: S
   return (
     <FormFrame onSubmit={() => attempt() && !isPending && mutate(typed)}>
       <TextField
-        label="Name"
+        label={t`Name`}
         value={typed.name}
         onValue={(name) => change({ name })}
         error={errorOf("name")}
@@ -150,7 +154,7 @@ function SignUpFields({ form, sending: { mutate, isPending, error } }: { form: S
         autoFocus
       />
       <EmailField
-        label="E-mail"
+        label={t`E-mail`}
         value={typed.email}
         onValue={(email) => change({ email })}
         error={errorOf("email")}
@@ -159,7 +163,7 @@ function SignUpFields({ form, sending: { mutate, isPending, error } }: { form: S
       />
       <Checkbox
         label={
-          <>
+          <Trans>
             I accept the{" "}
             <TextLink href={form.termsUrl ?? ""} target="_blank">
               terms
@@ -169,15 +173,15 @@ function SignUpFields({ form, sending: { mutate, isPending, error } }: { form: S
               privacy policy
             </TextLink>
             .
-          </>
+          </Trans>
         }
         checked={typed.accepted}
         onValue={(accepted) => change({ accepted })}
         error={errorOf("accepted")}
       />
-      <SignInProblem error={isOfField ? null : error} limited="Too many requests from your network" />
+      <SignInProblem error={isOfField ? null : error} limited={t`Too many requests from your network`} />
       <Button type="submit" variant="primary" pending={isPending}>
-        Sign up
+        {t`Sign up`}
       </Button>
     </FormFrame>
   );
@@ -187,14 +191,14 @@ function CheckMail({ email }: { email: string }) {
   const { look, support } = useHostBrand();
   return (
     <SignedOutPage
-      title="Check your mail"
+      title={t`Check your mail`}
       brand={look}
-      footer={<Help support={support}>No mail? Check your spam folder.</Help>}
+      footer={<Help support={support}>{t`No mail? Check your spam folder.`}</Help>}
     >
       <Banner tone="ok" icon={MailCheck}>
-        <span className="break-words text-ink">We have sent a mail to {email}. Its link works once, for 24 hours.</span>
+        <span className="break-words text-ink">{t`We have sent a mail to ${email}. Its link works once, for 24 hours.`}</span>
       </Banner>
-      <ButtonLink href="/sign-in">Go to sign-in</ButtonLink>
+      <ButtonLink href="/sign-in">{t`Go to sign-in`}</ButtonLink>
     </SignedOutPage>
   );
 }

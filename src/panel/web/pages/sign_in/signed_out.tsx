@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useQuery } from "@tanstack/react-query";
 import { Clock } from "lucide-react";
 import { useMemo } from "react";
@@ -18,7 +19,7 @@ export type Sending = { isPending: boolean; error: Error | null };
 /** Why signing in, or what `limited` counts instead, failed, unless the message belongs to a field. */
 export function SignInProblem({
   error,
-  limited = "Too many failed attempts",
+  limited = t`Too many failed attempts`,
 }: {
   error: Error | null;
   limited?: string;
@@ -34,7 +35,7 @@ export function SignInProblem({
   return (
     <div role="alert">
       <Banner tone="warn" icon={Clock} title={limited}>
-        Try again in {until.wait}, at {until.at}.
+        {t`Try again in ${{ wait: until.wait }}, at ${{ time: until.at }}.`}
       </Banner>
     </div>
   );

@@ -1,3 +1,4 @@
+import { t } from "@lingui/core/macro";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useParams } from "wouter";
 import { api, ask } from "../../api.ts";
@@ -10,7 +11,7 @@ import { codeOf, LinkProblem, SignInProblem, useHostBrand } from "./signed_out.t
 
 /** The page of a link that switches off one kind of mail. Opening it changes nothing: mail scanners open links too. */
 
-const TITLE = "No more mails of this kind?";
+const TITLE = t`No more mails of this kind?`;
 
 export function UnsubscribePage() {
   const { look, name, support } = useHostBrand();
@@ -25,11 +26,11 @@ export function UnsubscribePage() {
   if (kind !== undefined && (stopping.data ?? choice.data)?.mailed === false)
     return (
       <SignedOutPage
-        title="Switched off"
-        lead={`${name} no longer mails you about: ${kind}. You can switch it on again in Settings.`}
+        title={t`Switched off`}
+        lead={t`${name} no longer mails you about: ${kind}. You can switch it on again in Settings.`}
         brand={look}
       >
-        <ButtonLink href="/settings?tab=notices">Open settings</ButtonLink>
+        <ButtonLink href="/settings?tab=notices">{t`Open settings`}</ButtonLink>
       </SignedOutPage>
     );
   const error = choice.error;
@@ -38,14 +39,14 @@ export function UnsubscribePage() {
       <InvalidLink
         look={look}
         support={support}
-        lead="It is not complete, or belongs to an account that does not sign in here. You can choose your mails in Settings."
+        lead={t`It is not complete, or belongs to an account that does not sign in here. You can choose your mails in Settings.`}
       />
     );
   return (
     <SignedOutPage
       title={TITLE}
       brand={look}
-      {...(kind !== undefined && { lead: `${name} mails you about: ${kind}.` })}
+      {...(kind !== undefined && { lead: t`${name} mails you about: ${kind}.` })}
     >
       {error && <LinkProblem link={choice} />}
       {choice.isPending && (
@@ -57,7 +58,7 @@ export function UnsubscribePage() {
         <>
           <SignInProblem error={stopping.error} />
           <Button variant="primary" pending={stopping.isPending} onClick={() => stopping.mutate()}>
-            Switch these mails off
+            {t`Switch these mails off`}
           </Button>
         </>
       )}
