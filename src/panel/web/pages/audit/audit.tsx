@@ -187,8 +187,8 @@ function Filter({
         emptyText={emptyText}
         className="w-full sm:w-60"
       />
-      <DayInput label={t`From`} value={filters.from} onValue={(from) => onChange({ from })} />
-      <DayInput label={t`To`} value={filters.to} onValue={(to) => onChange({ to })} />
+      <DayInput label={t({ message: "From", context: "a day" })} value={filters.from} onValue={(from) => onChange({ from })} />
+      <DayInput label={t({ message: "To", context: "a day" })} value={filters.to} onValue={(to) => onChange({ to })} />
     </FilterBar>
   );
 }

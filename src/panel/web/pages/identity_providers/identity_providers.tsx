@@ -72,11 +72,11 @@ const COLUMNS: readonly Column<IdentityProvider>[] = [
     head: t`Mail domains`,
     cell: ({ mailDomains }) =>
       mailDomains.length === 0
-        ? t`All`
+        ? t({ message: "All", context: "mail domains" })
         : mailDomains.map(({ domain, isProved }) => (isProved ? domain : t`${domain} (not proved)`)).join(", "),
   },
   { head: t`People`, cell: ({ people }) => plural(people, { one: "# person", other: "# people" }), hideBelow: "md" },
-  { head: t`State`, cell: ({ enabled }) => <Badge tone={enabled ? "ok" : "neutral"}>{enabled ? t`On` : t`Off`}</Badge> },
+  { head: t`State`, cell: ({ enabled }) => <Badge tone={enabled ? "ok" : "neutral"}>{enabled ? t({ message: "On", context: "state" }) : t({ message: "Off", context: "state" })}</Badge> },
 ];
 
 function ProviderMenu({ row, onOpen }: { row: IdentityProvider; onOpen: (what: Opened) => void }) {
@@ -86,7 +86,7 @@ function ProviderMenu({ row, onOpen }: { row: IdentityProvider; onOpen: (what: O
     <Menu
       trigger={<IconButton icon={MoreHorizontal} label={t`Actions for ${{ name: row.name }}`} size="sm" />}
       items={[
-        { label: t`Change`, icon: Pencil, onSelect: () => onOpen({ kind: "change", row }) },
+        { label: t({ message: "Change", context: "verb" }), icon: Pencil, onSelect: () => onOpen({ kind: "change", row }) },
         {
           label: row.enabled ? t`Switch off` : t`Switch on`,
           icon: Power,

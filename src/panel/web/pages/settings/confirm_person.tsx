@@ -94,7 +94,7 @@ export function ProofFields({
 function CodeField(props: FieldState) {
   return (
     <TextField
-      label={t`Code`}
+      label={t({ message: "Code", context: "to sign in" })}
       hint={t`From your authenticator app, or a recovery code.`}
       mono
       autoComplete="one-time-code"

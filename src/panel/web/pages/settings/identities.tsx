@@ -71,7 +71,7 @@ function OfferedRow({ name, onLink }: { name: string; onLink: () => void }) {
       <Link2 size={16} aria-hidden className="mt-0.5 flex-none text-ink-3" />
       <p className="min-w-0 flex-[1_1_12rem] text-14">{name}</p>
       <Button size="sm" onClick={onLink} {...lock}>
-        <Trans>
+        <Trans context="verb">
           Link<span className="sr-only"> {name}</span>
         </Trans>
       </Button>
@@ -93,7 +93,7 @@ function IdentityRow({
       <div className="min-w-0 flex-[1_1_12rem]">
         <p className="flex flex-wrap items-center gap-x-2 text-14 font-medium">
           <span className="min-w-0 break-words">{provider}</span>
-          {!enabled && <Badge>{t`Off`}</Badge>}
+          {!enabled && <Badge>{t({ message: "Off", context: "state" })}</Badge>}
         </p>
         <p className="text-13 break-words text-ink-2">{email}</p>
         <p className="text-12 text-ink-3">

@@ -54,7 +54,7 @@ export function SecondFactor({
     <Section
       title={
         <>
-          {t`Second factor`} <Badge tone={isOn ? "ok" : "neutral"}>{isOn ? t`On` : t`Off`}</Badge>
+          {t`Second factor`} <Badge tone={isOn ? "ok" : "neutral"}>{isOn ? t({ message: "On", context: "state" }) : t({ message: "Off", context: "state" })}</Badge>
         </>
       }
       description={t`A code from an app on your phone, asked for after your password. The password alone is then not enough to sign in.`}
@@ -142,7 +142,7 @@ function ScanStep({ secretKey, ...dialog }: DialogState & { secretKey: SecretKey
     >
       <SecretKeyView secretKey={secretKey} />
       <TextField
-        label={t`Code`}
+        label={t({ message: "Code", context: "to sign in" })}
         {...form.field("code")}
         ref={input}
         mono

@@ -33,7 +33,7 @@ import { SecondFactor } from "./second_factor.tsx";
 type Settings = NonNullable<Awaited<ReturnType<typeof api.settings.get>>["data"]>;
 
 const TABS = [
-  { value: "you", label: t`You` },
+  { value: "you", label: t({ message: "You", context: "settings of oneself" }) },
   { value: "sign-in", label: t`Sign-in` },
   { value: "notices", label: t`Notices and mail` },
 ] as const;
@@ -136,7 +136,7 @@ function Profile({ settings: { name: saved } }: { settings: Settings }) {
     },
   });
   return (
-    <Section title={t`You`}>
+    <Section title={t({ message: "You", context: "settings of oneself" })}>
       <PageForm form={form} saveLabel={t`Save name`} lock={lock}>
         <TextField label={t`Name`} {...form.field("name")} maxLength={PERSON_NAME_CHARS_MAX} autoComplete="name" />
       </PageForm>

@@ -157,7 +157,7 @@ function KnownPersonFields({ password, code }: { password: FieldState; code: Fie
       />
       {code && (
         <TextField
-          label={t`Code`}
+          label={t({ message: "Code", context: "to sign in" })}
           hint={t`From your authenticator app, or a recovery code.`}
           mono
           {...code}

@@ -36,8 +36,8 @@ export function strengthOf(password: string, about: readonly string[]): Strength
   const pool = CLASSES.reduce((sum, { of, chars: count }) => (of.test(password) ? sum + count : sum), 0);
   const bits = effectiveLength(shortened(password.toLowerCase(), about)) * Math.log2(pool);
   if (bits < FAIR_BITS) return { level: 1, words: t`Easy to guess. Add words or characters without a pattern.` };
-  if (bits < STRONG_BITS) return { level: 2, words: t`Fair. A longer one is safer.` };
-  return { level: 3, words: t`Strong.` };
+  if (bits < STRONG_BITS) return { level: 2, words: t({ message: "Fair. A longer one is safer.", context: "a password" }) };
+  return { level: 3, words: t({ message: "Strong.", context: "a password" }) };
 }
 
 /** Replaces repeated, known and common parts by one character each. */

@@ -159,7 +159,7 @@ function CodeForm({
       }}
     >
       <Field
-        label={isRecovery ? t`Recovery code` : t`Code`}
+        label={isRecovery ? t`Recovery code` : t({ message: "Code", context: "to sign in" })}
         hint={isRecovery ? t`16 letters and digits. Each works once.` : t`Six digits from your authenticator app.`}
         error={!isTyped && ((isTried && code.trim() === "" && t`Enter the code.`) || credentialErrorOf(error))}
       >
