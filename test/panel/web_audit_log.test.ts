@@ -22,7 +22,9 @@ test("a change shows the old and new value of each field: money, prices, switche
 test("token prices are per million, image prices per image; neither is rounded", () => {
   const priced = (subject: string, column: string) =>
     changesOf({ action: "changed", subject, before: { [column]: 1_225_000 }, after: { [column]: 40_000 } }, NOW);
-  expect(priced("models", "input_micro_usd")).toMatchObject([{ field: "input price", before: "$1.225/M", after: "$0.04/M" }]);
+  expect(priced("models", "input_micro_usd")).toMatchObject([
+    { field: "input price", before: "$1.225/M", after: "$0.04/M" },
+  ]);
   expect(priced("image_prices", "micro_usd")).toMatchObject([{ field: "price", before: "$1.225", after: "$0.04" }]);
   expect([formatPrice(1_000_000_000), formatMicroUsd(1), formatMicroUsd(0)]).toEqual([
     "$1,000.00/M",

@@ -187,7 +187,11 @@ function Filter({
         emptyText={emptyText}
         className="w-full sm:w-60"
       />
-      <DayInput label={t({ message: "From", context: "a day" })} value={filters.from} onValue={(from) => onChange({ from })} />
+      <DayInput
+        label={t({ message: "From", context: "a day" })}
+        value={filters.from}
+        onValue={(from) => onChange({ from })}
+      />
       <DayInput label={t({ message: "To", context: "a day" })} value={filters.to} onValue={(to) => onChange({ to })} />
     </FilterBar>
   );
@@ -407,7 +411,11 @@ function Values({ change, action }: { change: Change; action: Entry["action"] })
   return (
     <>
       <del className="text-ink-3 no-underline">{change.before ?? t`not set`}</del>{" "}
-      <ArrowRight size={12} aria-label={t({ message: "became", context: "between an old and a new value" })} className="mx-0.5 inline align-baseline text-ink-3" />{" "}
+      <ArrowRight
+        size={12}
+        aria-label={t({ message: "became", context: "between an old and a new value" })}
+        className="mx-0.5 inline align-baseline text-ink-3"
+      />{" "}
       <ins className="font-medium no-underline">{change.after ?? t`not set`}</ins>
     </>
   );

@@ -549,7 +549,9 @@ function sayValue(
   }
   if (name === "limits" && isLimits(value)) return limitsText(value);
   if (name === "steps" && Array.isArray(value)) return value.map(sayStep).join(", ");
-  return Array.isArray(value) ? value.map(String).join(", ") || t({ message: "none", context: "an empty list" }) : JSON.stringify(value);
+  return Array.isArray(value)
+    ? value.map(String).join(", ") || t({ message: "none", context: "an empty list" })
+    : JSON.stringify(value);
 }
 
 /** A name of the database in words: "payg_enabled" as "payg enabled". */

@@ -43,7 +43,9 @@ export function IdentityProvidersPage() {
                 rowKey={({ identityProviderId }) => String(identityProviderId)}
                 columns={COLUMNS}
                 empty={
-                  <Empty icon={LogIn}>{t`No identity provider yet. People sign in with a password or a passkey.`}</Empty>
+                  <Empty
+                    icon={LogIn}
+                  >{t`No identity provider yet. People sign in with a password or a passkey.`}</Empty>
                 }
                 actions={(row) => <ProviderMenu row={row} onOpen={dialog.open} />}
               />
@@ -76,7 +78,14 @@ const COLUMNS: readonly Column<IdentityProvider>[] = [
         : mailDomains.map(({ domain, isProved }) => (isProved ? domain : t`${domain} (not proved)`)).join(", "),
   },
   { head: t`People`, cell: ({ people }) => plural(people, { one: "# person", other: "# people" }), hideBelow: "md" },
-  { head: t`State`, cell: ({ enabled }) => <Badge tone={enabled ? "ok" : "neutral"}>{enabled ? t({ message: "On", context: "state" }) : t({ message: "Off", context: "state" })}</Badge> },
+  {
+    head: t`State`,
+    cell: ({ enabled }) => (
+      <Badge tone={enabled ? "ok" : "neutral"}>
+        {enabled ? t({ message: "On", context: "state" }) : t({ message: "Off", context: "state" })}
+      </Badge>
+    ),
+  },
 ];
 
 function ProviderMenu({ row, onOpen }: { row: IdentityProvider; onOpen: (what: Opened) => void }) {
@@ -86,7 +95,11 @@ function ProviderMenu({ row, onOpen }: { row: IdentityProvider; onOpen: (what: O
     <Menu
       trigger={<IconButton icon={MoreHorizontal} label={t`Actions for ${{ name: row.name }}`} size="sm" />}
       items={[
-        { label: t({ message: "Change", context: "verb" }), icon: Pencil, onSelect: () => onOpen({ kind: "change", row }) },
+        {
+          label: t({ message: "Change", context: "verb" }),
+          icon: Pencil,
+          onSelect: () => onOpen({ kind: "change", row }),
+        },
         {
           label: row.enabled ? t`Switch off` : t`Switch on`,
           icon: Power,

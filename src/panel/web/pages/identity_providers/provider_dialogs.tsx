@@ -75,10 +75,13 @@ function wrongOf({ kind, name, issuer, clientId, clientSecret, ...typed }: Typed
     mailDomains: null,
     accountId: hasAccount && !/^\d{1,15}$/.test(accountId.trim()) ? t`Enter the account's number.` : null,
     roleClaim: hasAccount && isBlank(roleClaim) ? t`Enter the claim that gives the role.` : null,
-    roles: hasAccount && !rolesIn(roles)?.length ? t({
+    roles:
+      hasAccount && !rolesIn(roles)?.length
+        ? t({
             message: "One value and its role a line, as in staff = developer.",
             comment: "People type developer as it is here.",
-          }) : null,
+          })
+        : null,
   };
 }
 
@@ -249,7 +252,8 @@ function RoleFields({ form }: { form: ProviderForm }) {
           <Field
             label={t`Roles`}
             hint={t({
-              message: "One value of the claim a line, with owner, developer, billing or viewer. Other values give no role.",
+              message:
+                "One value of the claim a line, with owner, developer, billing or viewer. Other values give no role.",
               comment: "People type owner, developer, billing or viewer as they are here.",
             })}
             error={error}

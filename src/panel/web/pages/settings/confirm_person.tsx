@@ -71,7 +71,12 @@ export function ProofFields({
       {hasPasskey && (
         <div className="grid justify-items-start gap-1">
           <p className="text-13 font-medium">{t`Confirm with`}</p>
-          <Segmented label={t`Confirm with`} value={way} onValue={(chosen) => form.set({ way: chosen })} options={WAYS} />
+          <Segmented
+            label={t`Confirm with`}
+            value={way}
+            onValue={(chosen) => form.set({ way: chosen })}
+            options={WAYS}
+          />
           {way === "passkey" && refused && <FieldError id="passkey-error">{refused}</FieldError>}
         </div>
       )}

@@ -29,7 +29,8 @@ export function Devices() {
   const refresh = () => client.invalidateQueries({ queryKey: DEVICES_KEY });
   const others = useMutation({
     mutationFn: () => ask(api["sign-out-everywhere"].post({})),
-    onSuccess: ({ ended }) => toast.done(plural(ended, { one: "# device signed out.", other: "# devices signed out." })),
+    onSuccess: ({ ended }) =>
+      toast.done(plural(ended, { one: "# device signed out.", other: "# devices signed out." })),
     onError: (error) => toast.failed(error),
     onSettled: refresh,
   });

@@ -54,7 +54,10 @@ export function SecondFactor({
     <Section
       title={
         <>
-          {t`Second factor`} <Badge tone={isOn ? "ok" : "neutral"}>{isOn ? t({ message: "On", context: "state" }) : t({ message: "Off", context: "state" })}</Badge>
+          {t`Second factor`}{" "}
+          <Badge tone={isOn ? "ok" : "neutral"}>
+            {isOn ? t({ message: "On", context: "state" }) : t({ message: "Off", context: "state" })}
+          </Badge>
         </>
       }
       description={t`A code from an app on your phone, asked for after your password. The password alone is then not enough to sign in.`}

@@ -151,7 +151,11 @@ function LinkForm({
 /** Shown when the second factor is on: a link does not replace it. */
 function PasswordSet({ look }: { look: BrandLook | null }) {
   return (
-    <SignedOutPage title={t`Password set`} lead={t`Sign in with it and a code from your authenticator app.`} brand={look}>
+    <SignedOutPage
+      title={t`Password set`}
+      lead={t`Sign in with it and a code from your authenticator app.`}
+      brand={look}
+    >
       <ButtonLink href="/sign-in" variant="primary">
         {t`Sign in`}
       </ButtonLink>

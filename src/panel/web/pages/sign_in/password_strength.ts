@@ -31,12 +31,18 @@ const CLASSES = [
  */
 export function strengthOf(password: string, about: readonly string[]): Strength {
   const chars = Array.from(password.normalize("NFKC")).length;
-  if (chars < CHARS_MIN) return { level: 0, words: plural({ count: CHARS_MIN - chars }, { one: "# more character.", other: "# more characters." }) };
-  if (chars > CHARS_MAX) return { level: 0, words: plural({ count: chars - CHARS_MAX }, { other: "# too many characters." }) };
+  if (chars < CHARS_MIN)
+    return {
+      level: 0,
+      words: plural({ count: CHARS_MIN - chars }, { one: "# more character.", other: "# more characters." }),
+    };
+  if (chars > CHARS_MAX)
+    return { level: 0, words: plural({ count: chars - CHARS_MAX }, { other: "# too many characters." }) };
   const pool = CLASSES.reduce((sum, { of, chars: count }) => (of.test(password) ? sum + count : sum), 0);
   const bits = effectiveLength(shortened(password.toLowerCase(), about)) * Math.log2(pool);
   if (bits < FAIR_BITS) return { level: 1, words: t`Easy to guess. Add words or characters without a pattern.` };
-  if (bits < STRONG_BITS) return { level: 2, words: t({ message: "Fair. A longer one is safer.", context: "a password" }) };
+  if (bits < STRONG_BITS)
+    return { level: 2, words: t({ message: "Fair. A longer one is safer.", context: "a password" }) };
   return { level: 3, words: t({ message: "Strong.", context: "a password" }) };
 }
 

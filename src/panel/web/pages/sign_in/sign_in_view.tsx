@@ -101,7 +101,9 @@ export function SignInFields({
         value={email}
         {...(onEmail && { onValue: onEmail })}
         error={emailError ?? null}
-        {...(isPreview ? { tabIndex: -1 } : { name: "email", autoComplete: /* not a text */ "username webauthn", autoFocus: true })}
+        {...(isPreview
+          ? { tabIndex: -1 }
+          : { name: "email", autoComplete: /* not a text */ "username webauthn", autoFocus: true })}
       />
       <PasswordField
         label={t`Password`}
