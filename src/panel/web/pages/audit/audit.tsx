@@ -1,5 +1,5 @@
-import { t } from "@lingui/core/macro";
-import { Plural, Trans } from "@lingui/react/macro";
+import { plural, t } from "@lingui/core/macro";
+import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { ArrowRight, CirclePlus, Eye, type LucideIcon, Pencil, Trash2 } from "lucide-react";
 import { type ReactNode, useId, useState } from "react";
@@ -378,20 +378,14 @@ function Changes({ entry, names }: { entry: Entry; names: Names }) {
         ))}
       </dl>
       {hidden > 0 && (
-        <Button variant="quiet" size="sm" onClick={() => setWhole(true)} className="-ml-3">
-          <Plural
-            value={hidden}
-            one={
-              <Trans>
-                # more<span className="sr-only"> field of this change</span>
-              </Trans>
-            }
-            other={
-              <Trans>
-                # more<span className="sr-only"> fields of this change</span>
-              </Trans>
-            }
-          />
+        <Button
+          variant="quiet"
+          size="sm"
+          onClick={() => setWhole(true)}
+          className="-ml-3"
+          aria-label={plural(hidden, { one: "# more field of this change", other: "# more fields of this change" })}
+        >
+          {plural(hidden, { other: "# more" })}
         </Button>
       )}
     </div>
