@@ -144,9 +144,7 @@ function Rail({
           className="flex min-h-9 w-full items-center justify-center gap-3 rounded-md text-13 text-ink-3 transition-colors hover:bg-hover lg:justify-start lg:border lg:border-line lg:px-3"
         >
           <Search size={16} aria-hidden className="flex-none" />
-          <span className="flex-1 text-left max-lg:sr-only">
-            <Trans>Go to</Trans>
-          </span>
+          <span className="flex-1 text-left max-lg:sr-only">{t`Go to`}</span>
           <kbd aria-hidden className="hidden font-sans text-12 lg:block">
             {IS_MAC ? "⌘K" : "Ctrl K"}
           </kbd>

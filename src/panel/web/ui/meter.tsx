@@ -79,23 +79,28 @@ export function Meter({
     <div className="grid min-w-0 content-start gap-2">
       <div className="text-12 font-medium text-ink-3">{label}</div>
       <div className="flex flex-wrap items-baseline gap-x-2">
-        {unit === "" ? (
-          <Trans>
-            <span className={LEFT}>{shown}</span>
-            <span className={OF_LIMIT}>of {most} left</span>
-          </Trans>
-        ) : (
-          <Trans>
-            <span className={LEFT}>{shown}</span>
-            <span className={OF_LIMIT}>
-              of {most} {unit} left
-            </span>
-          </Trans>
-        )}
+        <Left {...{ shown, most, unit }} />
       </div>
       {bar}
       <Below share={share} level={level} resets={resets} />
     </div>
+  );
+}
+
+/** "312 of 500 requests left", the first figure large. */
+function Left({ shown, most, unit }: { shown: string; most: string; unit: string }) {
+  return unit === "" ? (
+    <Trans>
+      <span className={LEFT}>{shown}</span>
+      <span className={OF_LIMIT}>of {most} left</span>
+    </Trans>
+  ) : (
+    <Trans>
+      <span className={LEFT}>{shown}</span>
+      <span className={OF_LIMIT}>
+        of {most} {unit} left
+      </span>
+    </Trans>
   );
 }
 
