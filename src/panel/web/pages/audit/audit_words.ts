@@ -172,6 +172,7 @@ export const FIELDS: Readonly<Record<string, string>> = {
   key_ciphertext: t({ message: "key", context: "of an API" }),
   kind: t`kind`,
   kinds: t`events`,
+  language: t`language`,
   last_four: t`last digits`,
   last_used_at: t`last used`,
   limits: t`limits`,
