@@ -178,7 +178,7 @@ async function copyFonts(fresh: string): Promise<Map<string, string>> {
 async function writeTexts(fresh: string): Promise<void> {
   for (const language of TRANSLATED) {
     const texts = compiledTexts(await panelCatalogue(language));
-    const script = Buffer.from(`globalThis.tollgateTexts=${JSON.stringify(texts)};`);
+    const script = Buffer.from(`globalThis.panelTexts=${JSON.stringify(texts)};`);
     await writeFile(join(fresh, "assets", hashedName(`texts-${language}.js`, script)), script);
   }
 }

@@ -20,7 +20,8 @@ export const po = formatter({ lineNumbers: false });
 export const TRANSLATED = LANGUAGE_TAGS.filter((tag) => tag !== "en");
 
 export type Catalogue = { language: LanguageTag; path: string; texts: Map<string, Translation> };
-type Translation = { english: string; translation: string };
+/** `context`: what tells apart two texts that are the same in English. */
+type Translation = { english: string; translation: string; context?: string };
 
 export const panelPath = (language: LanguageTag) => join(FOLDER, "panel", `${language}.po`);
 export const serverPath = (language: LanguageTag) => join(FOLDER, "server", `${language}.json`);
@@ -29,10 +30,12 @@ export const serverPath = (language: LanguageTag) => join(FOLDER, "server", `${l
 export async function panelCatalogue(language: LanguageTag): Promise<Catalogue> {
   const path = panelPath(language);
   const parsed = await po.parse(await readFile(path, "utf8"), { locale: language, sourceLocale: "en", filename: path });
-  const texts = Object.entries(parsed).map(([id, { message = id, translation = "" }]): [string, Translation] => [
-    id,
-    { english: message, translation },
-  ]);
+  const texts = Object.entries(parsed).map(
+    ([id, { message = id, translation = "", context }]): [string, Translation] => [
+      id,
+      { english: message, translation, context },
+    ],
+  );
   return { language, path, texts: new Map(texts) };
 }
 
@@ -60,11 +63,19 @@ export function compiledTexts(catalogue: Catalogue): Record<string, CompiledMess
   const fault = faultsOf(catalogue).find((each) => !each.endsWith(MISSING));
   if (fault !== undefined) throw new Error(`${fault}. All faults: bun scripts/languages.ts`);
   const translated = [...catalogue.texts].filter(([, { translation }]) => translation !== "");
-  return Object.fromEntries(translated.map(([id, { translation }]) => [id, compileMessageOrThrow(translation)]));
+  const idOf = (id: string, { english, context }: Translation) =>
+    (context === undefined ? plainText(english) : null) ?? id;
+  return Object.fromEntries(translated.map(([id, text]) => [idOf(id, text), compileMessageOrThrow(text.translation)]));
 }
 
 /** The fault of a text that is not translated yet: it is shown in English. */
 export const MISSING = "no translation";
+
+/** A text without placeholders, as it is shown; null for one with placeholders. Such a text is its own id. */
+export function plainText(message: string): string | null {
+  const [text, ...more] = compileMessageOrThrow(message);
+  return typeof text === "string" && more.length === 0 ? text : null;
+}
 
 /** Why a translation cannot be used, or null. */
 export function faultOf(language: LanguageTag, english: string, translation: string): string | null {

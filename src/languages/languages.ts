@@ -30,7 +30,7 @@ export function languageTag(text: string | null | undefined): LanguageTag | unde
 }
 
 /** The cookie in which a browser keeps the language that a person chose. Scripts write it: it is no secret. */
-export const LANGUAGE_COOKIE = "tollgate_language";
+export const LANGUAGE_COOKIE = "panel_language";
 
 /**
  * The language of a page, first found first: that of the cookie, of the brand, and of the browser's wishes in their order. English if none

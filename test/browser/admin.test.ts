@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
-import { READ_ONLY } from "../../src/panel/web/copy.ts";
+import { READ_ONLY } from "../../src/panel/web/failures.ts";
 import { chatBody } from "../gateway/shop.ts";
 import { givePassword } from "../panel/panel_client.ts";
 import type { Person } from "../world.ts";

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page } from "playwright-core";
 import sharp from "sharp";
-import { NOTHING_CHARGED } from "../../src/panel/web/copy.ts";
+import { NOTHING_CHARGED } from "../../src/panel/web/failures.ts";
 import { openPanel, type Panel, PHONE, said, settled, textOf, until, type Visit } from "./browser.ts";
 
 /** Conversations of the playground with one or two models, their images, their history and their code. Source: PAN-3, PAN-11, PAN-14, PAN-15. */

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { MEMBER_ROLES, type MemberSubject, mayWrite } from "../../src/accounts/member_roles.ts";
-import { roleLocked } from "../../src/panel/web/copy.ts";
+import { roleLocked } from "../../src/panel/web/failures.ts";
 import { decrypt } from "../../src/platform/crypto.ts";
 import { MAIL } from "../panel/mailed_links.ts";
 import { PASSWORD } from "../panel/panel_client.ts";

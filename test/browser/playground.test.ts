@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import type { Page } from "playwright-core";
 import { imageUrl } from "../../src/gateway/image_addresses.ts";
-import { NOTHING_CHARGED } from "../../src/panel/web/copy.ts";
+import { NOTHING_CHARGED } from "../../src/panel/web/failures.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";
 import { openPanel, type Panel, said, settled, textOf, until } from "./browser.ts";
 

@@ -7,7 +7,7 @@ const none = { cookie: null, brand: null, accepts: null };
 
 describe("the language of a page", () => {
   test("the cookie goes before the brand, the brand before the browser, and English is last", () => {
-    const all = { cookie: "a=b; tollgate_language=ar; c=d", brand: "es", accepts: "de,en;q=0.5" };
+    const all = { cookie: "a=b; panel_language=ar; c=d", brand: "es", accepts: "de,en;q=0.5" };
     expect(languageOf(all)).toBe("ar");
     expect(languageOf({ ...all, cookie: null })).toBe("es");
     expect(languageOf({ ...all, cookie: null, brand: null })).toBe("de");
@@ -16,8 +16,8 @@ describe("the language of a page", () => {
 
   test("a cookie with an unknown language, or with something else, is as none", () => {
     for (const value of ["fr", "de-AT", "<script>", "de%0d%0a", "", "toString", "DE"])
-      expect(languageOf({ ...none, cookie: `tollgate_language=${value}`, brand: "es" })).toBe("es");
-    expect(languageOf({ ...none, cookie: "x_tollgate_language=de", brand: "es" })).toBe("es");
+      expect(languageOf({ ...none, cookie: `panel_language=${value}`, brand: "es" })).toBe("es");
+    expect(languageOf({ ...none, cookie: "x_panel_language=de", brand: "es" })).toBe("es");
   });
 
   test("of the browser's languages the one with the highest quality that there is", () => {

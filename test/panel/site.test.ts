@@ -73,8 +73,8 @@ describe("the panel's page", () => {
     expect(await of(PANEL, { "accept-language": "fr" })).toMatchObject({ language: "en", texts: [] });
     for (const [headers, language, direction] of [
       [{ "accept-language": "de-CH,de;q=0.9" }, "de", "ltr"],
-      [{ "accept-language": "de", cookie: "tollgate_language=es" }, "es", "ltr"],
-      [{ "accept-language": "de", cookie: 'tollgate_language="><script>' }, "de", "ltr"],
+      [{ "accept-language": "de", cookie: "panel_language=es" }, "es", "ltr"],
+      [{ "accept-language": "de", cookie: 'panel_language="><script>' }, "de", "ltr"],
     ] as const) {
       const { texts, ...rest } = await of(PANEL, headers);
       expect(rest).toEqual({ language, direction });
@@ -82,7 +82,7 @@ describe("the panel's page", () => {
       const script = await page(texts[0] ?? "", PANEL);
       expect(script.status).toBe(200);
       expect(script.headers.get("content-type")).toBe("text/javascript; charset=utf-8");
-      expect(script.text).toStartWith("globalThis.tollgateTexts={");
+      expect(script.text).toStartWith("globalThis.panelTexts={");
     }
     expect(await of(ACME, { "accept-language": "de" })).toMatchObject({ language: "ar", direction: "rtl" });
   });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "bun:test";
 import { renderToStaticMarkup } from "react-dom/server";
-import { refusalText } from "../../src/panel/web/copy.ts";
+import { refusalText } from "../../src/panel/web/failures.ts";
 import {
   formatApart,
   formatCompact,

@@ -192,11 +192,12 @@ function apiErrorOf(response: Response, envelope: unknown): ApiError {
 /** The sentence of an error in the page's language; in English if the language does not have it. Source: LNG-8. */
 function messageOf(error: unknown): string | null {
   const said = fieldOf(error, "sentence");
-  const [id, values] = [fieldOf(said, "id"), fieldOf(said, "values")];
-  if (typeof id === "string" && typeof values === "object" && values !== null) return i18n._(id, { ...values });
   const message = fieldOf(error, "message");
   if (typeof message !== "string") return null;
-  return Object.hasOwn(i18n.messages, message) ? i18n._(message) : message;
+  const id = fieldOf(said, "id") ?? message;
+  const values = fieldOf(said, "values");
+  if (typeof id !== "string" || !Object.hasOwn(i18n.messages, id)) return message;
+  return i18n._(id, typeof values === "object" && values !== null ? { ...values } : undefined);
 }
 
 /** Loads who is signed in, and with it the CSRF token and the server's clock. */

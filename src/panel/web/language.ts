@@ -1,7 +1,6 @@
 import { setupI18n } from "@lingui/core";
-import { compileMessage } from "@lingui/message-utils/compileMessage";
 import { TransNoContext, type TransProps } from "@lingui/react/server";
-import { createElement, type ReactElement } from "react";
+import { createElement, Fragment, type ReactElement } from "react";
 import { LANGUAGE_COOKIE, LANGUAGES, type LanguageTag, languageTag } from "../../languages/languages.ts";
 
 /**
@@ -11,7 +10,7 @@ import { LANGUAGE_COOKIE, LANGUAGES, type LanguageTag, languageTag } from "../..
 
 declare global {
   /** The catalogue of the page's language, compiled; undefined in English, whose texts are in the code. */
-  var tollgateTexts: Parameters<ReturnType<typeof setupI18n>["load"]>[1] | undefined;
+  var panelTexts: Parameters<ReturnType<typeof setupI18n>["load"]>[1] | undefined;
 }
 
 /** The tag of the page's language. */
@@ -20,12 +19,20 @@ export const language: LanguageTag = languageTag(globalThis.document?.documentEl
 export const { numbers: NUMBERS, dates: DATES, direction: DIRECTION } = LANGUAGES[language];
 
 export const i18n = setupI18n();
-i18n.setMessagesCompiler(compileMessage);
-i18n.loadAndActivate({ locale: language, messages: globalThis.tollgateTexts ?? {} });
+// The build compiles texts. Those that are not in a macro, as labels of the server, have no placeholders.
+i18n.setMessagesCompiler((text) => [text]);
+i18n.loadAndActivate({ locale: language, messages: globalThis.panelTexts ?? {} });
 
-/** A text with elements in it; what the macro `<Trans>` becomes. */
-export function Trans(props: TransProps): ReactElement {
-  return createElement(TransNoContext, { ...props, lingui: { i18n } });
+/**
+ * A text with elements in it; what the macro `<Trans>` becomes. Lingui looks for tags after it has put the values in, so a value that
+ * looks like one, as a person's name may, goes in as an element.
+ */
+export function Trans({ values = {}, ...rest }: TransProps): ReactElement {
+  const safe = Object.entries(values).map(([name, value]) => [
+    name,
+    typeof value === "string" && value.includes("<") ? createElement(Fragment, null, value) : value,
+  ]);
+  return createElement(TransNoContext, { ...rest, values: Object.fromEntries(safe), lingui: { i18n } });
 }
 
 /** A year, in seconds. */

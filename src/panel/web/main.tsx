@@ -7,6 +7,7 @@ import { RotateCw } from "lucide-react";
 import {
   Component,
   type ErrorInfo,
+  lazy,
   type ReactNode,
   StrictMode,
   Suspense,
@@ -17,7 +18,7 @@ import {
 import { createRoot } from "react-dom/client";
 import { Redirect, Route, Switch, useLocation, useSearch } from "wouter";
 import { ApiError, call, useMeQuery, useSignOut } from "./api.ts";
-import { FAILURES } from "./copy.ts";
+import { FAILURES } from "./failures.ts";
 import { movedTo } from "./places.ts";
 import { maySee, preloadPage, ROUTES, SIGNED_OUT } from "./routes.tsx";
 import { Shell } from "./shell.tsx";
@@ -25,7 +26,7 @@ import { chooseTheme, currentTheme, subscribeTheme } from "./theme.ts";
 import { Button } from "./ui/buttons.tsx";
 import { Page } from "./ui/page.tsx";
 import { Empty, ErrorState, Loading, Skeleton } from "./ui/states.tsx";
-import { Toaster, toast } from "./ui/toast.tsx";
+import { toast } from "./ui/toast.ts";
 
 /** Starts the panel: loads who is signed in, then draws the shell, then the page of the URL. */
 
@@ -35,6 +36,14 @@ const RETRIES_MAX = 2;
 const SIGN_IN = "/sign-in";
 /** Only admins view other people's panels; they return to that person's page. */
 const PEOPLE = "/admin/people";
+
+/** Loaded once the page stands. A page that cannot load it works, without notices. */
+const Toaster = lazy<() => ReactNode>(() =>
+  import("./ui/toaster.tsx").then(
+    ({ Toaster }) => ({ default: Toaster }),
+    () => ({ default: () => null }),
+  ),
+);
 
 const client = new QueryClient({
   defaultOptions: {
@@ -79,7 +88,9 @@ function App() {
             <SignedIn />
           </Route>
         </Switch>
-        <Toaster />
+        <Suspense fallback={null}>
+          <Toaster />
+        </Suspense>
       </QueryClientProvider>
     </Crash>
   );

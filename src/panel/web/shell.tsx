@@ -4,7 +4,7 @@ import { Activity, CircleUser, Code, Ellipsis, Eye, LogOut, Search } from "lucid
 import { type ReactNode, useCallback, useEffect, useRef, useState } from "react";
 import { Link, useLocation } from "wouter";
 import { call, type Me, type Role } from "./api.ts";
-import { READ_ONLY } from "./copy.ts";
+import { READ_ONLY } from "./failures.ts";
 import { groupsOf, isTab, type Place, type PlaceGroup } from "./places.ts";
 import { preloadPage } from "./routes.tsx";
 import { useKeys } from "./shared/account_queries.ts";
@@ -22,7 +22,7 @@ import type { MenuItem } from "./ui/menu_list.tsx";
 import { Palette, usePaletteKey } from "./ui/palette.tsx";
 import type { PaletteProps } from "./ui/palette_list.tsx";
 import { StaleNotice } from "./ui/stale_notice.tsx";
-import { toast } from "./ui/toast.tsx";
+import { toast } from "./ui/toast.ts";
 
 /**
  * The frame around every signed-in page. From 1024 px a side bar of 224 px, from 768 px one of icons; below, a bar of four tabs and More.

@@ -3,7 +3,7 @@ import { useMutation } from "@tanstack/react-query";
 import { Download } from "lucide-react";
 import type { ReactNode } from "react";
 import { Button } from "../ui/buttons.tsx";
-import { toast } from "../ui/toast.tsx";
+import { toast } from "../ui/toast.ts";
 import { download } from "./download.ts";
 
 /** Saves a file of the server, such as a list as CSV. `path` is asked for when it is pressed. */

@@ -3,7 +3,7 @@ import { LANGUAGE_TAGS, LANGUAGES, type LanguageTag } from "../../../languages/l
 import { api, ask, useMe } from "../api.ts";
 import { language, showIn } from "../language.ts";
 import { Field, NativeSelect, type Option } from "../ui/fields.tsx";
-import { toast } from "../ui/toast.tsx";
+import { toast } from "../ui/toast.ts";
 import { useViewer } from "./page_hooks.ts";
 
 /** Choosing a language: before signing in for the browser, in the settings for the person. */

@@ -3,7 +3,7 @@ import { useEffect, useState } from "react";
 import { useLocation } from "wouter";
 import { type MemberSubject, mayWrite } from "../../../accounts/member_roles.ts";
 import { type api, type MemberRole, type Role, useMe } from "../api.ts";
-import { READ_ONLY, roleLocked } from "../copy.ts";
+import { READ_ONLY, roleLocked } from "../failures.ts";
 import type { Lock } from "../ui/buttons.tsx";
 import { subjectOfPage } from "./page_subjects.ts";
 

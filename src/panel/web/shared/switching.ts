@@ -1,5 +1,5 @@
 import { type QueryKey, useMutation, useQueryClient } from "@tanstack/react-query";
-import { toast } from "../ui/toast.tsx";
+import { toast } from "../ui/toast.ts";
 
 /**
  * Switches a thing on or off, tells so, and offers to undo it.

@@ -16,7 +16,7 @@ import {
 } from "lucide-react";
 import type { ReactNode } from "react";
 import { ApiError } from "../api.ts";
-import { FAILURES, isRefusal, NOTHING_CHARGED, type RefusalFacts, refusalText } from "../copy.ts";
+import { FAILURES, isRefusal, NOTHING_CHARGED, type RefusalFacts, refusalText } from "../failures.ts";
 import { Button, IconButton } from "./buttons.tsx";
 import { nowMs } from "./clock.ts";
 import { CopyText } from "./copy_text.tsx";

@@ -9,7 +9,7 @@ import { Button, TextLink } from "../../ui/buttons.tsx";
 import { DollarField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, useForm } from "../../ui/form.tsx";
 import { Section } from "../../ui/page.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TopUpPrice } from "../orders/order_dialog.tsx";
 import { useCard } from "./card_section.tsx";
 import { problemWords } from "./renewal.tsx";

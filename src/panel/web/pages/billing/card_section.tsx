@@ -9,7 +9,7 @@ import { Button } from "../../ui/buttons.tsx";
 import { Confirm } from "../../ui/dialog.tsx";
 import { useUrlState } from "../../ui/filter_bar.tsx";
 import { Section } from "../../ui/page.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 
 /** The card on file: saved on Stripe's page, shown by its last digits, removed. */
 

@@ -5,7 +5,7 @@ import { formatMoney } from "../../format.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { TextField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { startText } from "./package_start.tsx";
 import { useBilling } from "./queries.ts";
 

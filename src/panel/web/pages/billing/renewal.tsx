@@ -10,7 +10,7 @@ import { Button, TextLink } from "../../ui/buttons.tsx";
 import { RadioList } from "../../ui/choices.tsx";
 import { nowMs } from "../../ui/clock.ts";
 import { type DialogState, FormDialog, useForm } from "../../ui/form.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { cardName, useCard } from "./card_section.tsx";
 import { useBilling } from "./queries.ts";
 

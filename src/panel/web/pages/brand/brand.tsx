@@ -10,7 +10,7 @@ import { Field, TextField, TextInput } from "../../ui/fields.tsx";
 import { type FieldState, isBlank, PageForm, useForm } from "../../ui/form.tsx";
 import { Page, Section } from "../../ui/page.tsx";
 import { Loaded, Skeleton } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { mailServerQuery } from "../messages/queries.ts";
 import { signUpQuery } from "../sign_up/queries.ts";
 import { accentNote, readHex } from "./brand_colour.ts";

@@ -13,7 +13,7 @@ import { Button } from "../../ui/buttons.tsx";
 import { cx } from "../../ui/cx.ts";
 import { Section } from "../../ui/page.tsx";
 import { Problem } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { accentStyle } from "./brand_preview.tsx";
 import { type SavedBrand, useSaved } from "./brand_saved.ts";
 

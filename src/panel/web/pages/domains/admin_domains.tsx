@@ -20,7 +20,7 @@ import { Page, Section } from "../../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows } from "../../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../../ui/table.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { personQuery } from "../people/queries.ts";
 import { DoctorPage, DomainStatus, useDoctor } from "./domain_doctor.tsx";
 import { type DomainFacts, statusWords } from "./domain_text.ts";

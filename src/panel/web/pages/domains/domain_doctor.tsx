@@ -14,7 +14,7 @@ import { Page, Section } from "../../ui/page.tsx";
 import { Banner, Problem, Status } from "../../ui/states.tsx";
 import { Stepper } from "../../ui/stepper.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { type Domain, Records, Stuck } from "./domain_records.tsx";
 import { type DomainFacts, leadOf, statusWords, stepStates } from "./domain_text.ts";
 

@@ -15,7 +15,7 @@ import { Page, Section } from "../../ui/page.tsx";
 import { Banner, Empty, Loaded, Skeleton, SkeletonRows } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { Ago } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { DoctorPage, DomainStatus, useDoctor } from "./domain_doctor.tsx";
 import { nextCheckText, readHost } from "./domain_text.ts";
 

@@ -3,7 +3,7 @@ import { Trans } from "@lingui/react/macro";
 import { ChevronDown } from "lucide-react";
 import { useId, useState } from "react";
 import { useMe } from "../../api.ts";
-import type { RefusalFacts } from "../../copy.ts";
+import type { RefusalFacts } from "../../failures.ts";
 import { formatCount, formatMoney } from "../../format.ts";
 import type { Home } from "../../shared/account_queries.ts";
 import { Button, ButtonLink, TextLink } from "../../ui/buttons.tsx";

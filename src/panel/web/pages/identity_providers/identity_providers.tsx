@@ -10,7 +10,7 @@ import { Menu } from "../../ui/menu.tsx";
 import { Page, Section } from "../../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { kindWords, ProviderDialog, SwitchDialog } from "./provider_dialogs.tsx";
 import { type IdentityProvider, identityProvidersQuery, PROVIDERS_KEY } from "./queries.ts";

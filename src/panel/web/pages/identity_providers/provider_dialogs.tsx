@@ -13,7 +13,7 @@ import { Segmented } from "../../ui/choices.tsx";
 import { CopyField } from "../../ui/copy_field.tsx";
 import { Field, PasswordField, TextArea, TextField } from "../../ui/fields.tsx";
 import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { firstProof, ProofFields, type ProofWays, takeProof, wrongProof } from "../settings/confirm_person.tsx";
 import { useHasPasskey } from "../settings/passkeys.tsx";
 import { settingsQuery } from "../settings/queries.ts";

@@ -13,7 +13,7 @@ import { Field, TextArea, TextField } from "../../ui/fields.tsx";
 import { isBlank, PageForm, useForm } from "../../ui/form.tsx";
 import { Section } from "../../ui/page.tsx";
 import { Loaded, Skeleton } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 
 /** The seller's and the buyer's details on invoices. Each is a section that any page can show. */
 

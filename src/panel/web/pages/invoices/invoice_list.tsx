@@ -11,7 +11,7 @@ import { Section } from "../../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../../ui/table.tsx";
 import { Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 
 /** Invoices: an account's own on Billing, and all that a seller issued. Each row downloads its PDF. */

@@ -10,7 +10,7 @@ import { IconButton } from "../../ui/buttons.tsx";
 import { Confirm } from "../../ui/dialog.tsx";
 import { Menu } from "../../ui/menu.tsx";
 import type { MenuItem } from "../../ui/menu_list.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { CreateKeyDialog } from "./key_create.tsx";
 import { EditKeyDialog, RotateKeyDialog, ScopeDialog } from "./key_dialogs.tsx";
 import type { RateLimits } from "./rate_limits.tsx";

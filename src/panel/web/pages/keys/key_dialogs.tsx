@@ -8,7 +8,7 @@ import { RadioList } from "../../ui/choices.tsx";
 import { TextField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
 import { Banner, Loaded, Skeleton } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { checkKeyScope, HostList, type KeyScope, ModelList } from "./key_scope.tsx";
 import { explainLostKey, showSecret } from "./key_secret.tsx";
 import { checkOwnLimits, OwnLimitFields, readOwnLimits, typedOwnLimits } from "./own_limits.tsx";

@@ -4,7 +4,7 @@ import { api, ask, type MemberRole, sentOnce, useIdempotencyKey } from "../../ap
 import { RadioList } from "../../ui/choices.tsx";
 import { EmailField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, isEmail, useForm } from "../../ui/form.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { firstProof, ProofFields, takeProof, wrongProof } from "../settings/confirm_person.tsx";
 import { useHasPasskey } from "../settings/passkeys.tsx";
 import { settingsQuery } from "../settings/queries.ts";

@@ -11,7 +11,7 @@ import { Page, Section } from "../../ui/page.tsx";
 import { Badge, Loaded, SkeletonRows } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { InviteDialog, RoleDialog, roleWords } from "./member_dialogs.tsx";
 import { type Invitation, MEMBERS_KEY, type Member, membersQuery } from "./queries.ts";

@@ -16,7 +16,7 @@ import { EmailField, Field, NativeSelect, PasswordField, TextField } from "../..
 import { type Form, isBlank, isEmail, PageForm, useForm } from "../../ui/form.tsx";
 import { Facts, Section } from "../../ui/page.tsx";
 import { Loaded, Skeleton } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { MESSAGES_KEY, mailServerQuery } from "./queries.ts";
 
 /** The server that sends a reseller's mail; for an admin, who is named as the sender. */

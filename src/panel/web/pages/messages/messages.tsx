@@ -12,7 +12,7 @@ import { Page, Section } from "../../ui/page.tsx";
 import { Badge, Banner, Empty, Loaded, SkeletonRows } from "../../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../../ui/table.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { MailServerSection } from "./mail_server.tsx";
 import { MessageFigures } from "./message_figures.tsx";

@@ -5,7 +5,8 @@ import { ArrowLeft, CirclePause, MoreHorizontal, Pencil, Play, Plus, Trash2 } fr
 import { i18n } from "#language";
 import { MODALITIES } from "../../../../catalog/modalities.ts";
 import { ApiError, api, ask } from "../../api.ts";
-import { EMPTY, FAILURES } from "../../copy.ts";
+import { EMPTY } from "../../copy.ts";
+import { FAILURES } from "../../failures.ts";
 import { formatCount, formatMicroUsd } from "../../format.ts";
 import { ADMIN_KEY } from "../../shared/account_queries.ts";
 import { useOpened } from "../../shared/page_hooks.ts";
@@ -17,7 +18,7 @@ import { Facts, Page, Section } from "../../ui/page.tsx";
 import { Banner, Empty, Loaded } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import {
   HIDES_TOKENS,

@@ -13,7 +13,7 @@ import { CountField, PercentField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, useForm } from "../../ui/form.tsx";
 import { Facts, Section } from "../../ui/page.tsx";
 import { Banner } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { adviceText, changeText } from "./bound_texts.ts";
 import type { Model } from "./catalog.tsx";
 import { useSaved } from "./model_dialogs.tsx";

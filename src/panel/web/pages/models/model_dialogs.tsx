@@ -6,7 +6,7 @@ import { ADMIN_KEY } from "../../shared/account_queries.ts";
 import { checkCount, readCount } from "../../shared/typed_numbers.ts";
 import { CountField, Field, NativeSelect, TextArea, TextField } from "../../ui/fields.tsx";
 import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { HIDES_TOKENS, hidesTokensOf, MODALITY_OPTIONS, type Model, ROUTE_CHOICES } from "./catalog.tsx";
 
 /**

@@ -18,7 +18,7 @@ import { PageForm, useForm } from "../../ui/form.tsx";
 import { Page, Section } from "../../ui/page.tsx";
 import { Badge, Empty, Loaded } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { MODELS_KEY, modelHref } from "./catalog.tsx";
 
 /** Prices from a price list: choose a provider, look at what would change, choose models, confirm. */

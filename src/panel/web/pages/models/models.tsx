@@ -19,7 +19,7 @@ import { Menu } from "../../ui/menu.tsx";
 import { Page, Section } from "../../ui/page.tsx";
 import { Badge, Empty, Loaded } from "../../ui/states.tsx";
 import { type Column, DataTable, LoadOlder, toOlder } from "../../ui/table.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import {
   type ListedModel,

@@ -12,7 +12,7 @@ import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.ts
 import { Facts, Page, Section } from "../../ui/page.tsx";
 import { Empty, Loaded, Skeleton } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { bySize } from "../models/price_parts.ts";
 import { formatMarkup, readMarkup, typedMarkup } from "./markup_text.ts";

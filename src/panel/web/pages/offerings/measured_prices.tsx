@@ -19,7 +19,7 @@ import { CountField, FieldError, MoneyField } from "../../ui/fields.tsx";
 import { type Form, PageForm, useForm } from "../../ui/form.tsx";
 import { Section } from "../../ui/page.tsx";
 import { Badge, Loaded, Skeleton } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 
 /** A seller's prices of made-to-measure packages: whether it sells them, their bounds, and prices for 1,000 requests by volume. */
 

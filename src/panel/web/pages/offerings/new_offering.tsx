@@ -23,7 +23,7 @@ import { Combobox } from "../../ui/combobox.tsx";
 import { CountField, DollarField, Field, MoneyField, TextField } from "../../ui/fields.tsx";
 import { type DialogState, type FieldState, type Form, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
 import { choicesError } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { AllLimitFields, checkAllLimits, readAllLimits, typedAllLimits } from "../keys/rate_limits.tsx";
 import { OFFERINGS_KEY, type Offering } from "./queries.ts";
 import { BelowWholesale, wrongRetailPrice } from "./retail_price.tsx";

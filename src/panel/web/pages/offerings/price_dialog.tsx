@@ -6,7 +6,7 @@ import { formatMoney, parseUsd, toUsdInput } from "../../format.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { MoneyField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, useForm } from "../../ui/form.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { BelowWholesale, wrongRetailPrice } from "./retail_price.tsx";
 
 /** Sets what the seller's own customers pay for an offering: a reseller's price, or for an admin the operator's. */

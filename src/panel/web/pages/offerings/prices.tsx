@@ -14,7 +14,7 @@ import { Menu } from "../../ui/menu.tsx";
 import { Page, Section } from "../../ui/page.tsx";
 import { Badge, Banner, Empty, Loaded } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { MeasuredPrices } from "./measured_prices.tsx";
 import { PriceDialog } from "./price_dialog.tsx";

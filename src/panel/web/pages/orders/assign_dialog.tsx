@@ -12,7 +12,7 @@ import { nowMs } from "../../ui/clock.ts";
 import type { Option } from "../../ui/fields.tsx";
 import { FormDialog, useForm } from "../../ui/form.tsx";
 import { Loading, Skeleton } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { type Offering, OfferingField, useOfferings } from "../billing/on_sale.tsx";
 import { type Billing, useBilling } from "../billing/queries.ts";
 import { PAID_FULFIL } from "./order_parts.tsx";

@@ -7,7 +7,7 @@ import { formatApart, formatMoney } from "../../format.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { Field, TextArea } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { IdleMoney } from "../billing/idle_money.tsx";
 import { useBilling } from "../billing/queries.ts";
 import { personQuery } from "../people/queries.ts";

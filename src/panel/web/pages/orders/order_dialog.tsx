@@ -11,7 +11,7 @@ import { Segmented } from "../../ui/choices.tsx";
 import { DollarField, Field, TextArea } from "../../ui/fields.tsx";
 import { type DialogState, type FieldState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
 import { brandName, Facts } from "../../ui/page.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { type Offering, OfferingField, useOfferings, useTerms } from "../billing/on_sale.tsx";
 import { PackageStart } from "../billing/package_start.tsx";
 import { forHowLong, PlanLines } from "../billing/plan_cards.tsx";

@@ -4,7 +4,7 @@ import { useMutation } from "@tanstack/react-query";
 import { api, ask } from "../../api.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { Button } from "../../ui/buttons.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { type OwnOrder, wants } from "./order_parts.tsx";
 
 /** A button that withdraws one of the person's own open orders. */

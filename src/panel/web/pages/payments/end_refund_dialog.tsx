@@ -4,7 +4,7 @@ import { api, ask } from "../../api.ts";
 import { useRefresh } from "../../shared/page_hooks.ts";
 import { RadioList } from "../../ui/choices.tsx";
 import { type DialogState, FormDialog, useForm } from "../../ui/form.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { amountOf, type ListedPayment, type ListedRefund } from "./payment_amounts.ts";
 
 const ENDS = [

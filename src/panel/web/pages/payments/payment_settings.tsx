@@ -13,7 +13,7 @@ import { isBlank, PageForm, useForm } from "../../ui/form.tsx";
 import { keptOnce } from "../../ui/kept_once.ts";
 import { Section } from "../../ui/page.tsx";
 import { Badge, Loaded, Skeleton } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 
 /** How a seller is paid: Stripe, instructions, a shop of its own. */
 

@@ -8,7 +8,7 @@ import { wrongAmount } from "../../shared/typed_numbers.ts";
 import { Checkbox } from "../../ui/choices.tsx";
 import { MoneyField, TextField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { amountOf, type ListedPayment } from "./payment_amounts.ts";
 
 /** Gives a payment back, all of it or a part. */

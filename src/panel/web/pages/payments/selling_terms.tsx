@@ -15,7 +15,7 @@ import { Field, PercentField, TextField } from "../../ui/fields.tsx";
 import { type Form, isBlank, PageForm, useForm } from "../../ui/form.tsx";
 import { Section } from "../../ui/page.tsx";
 import { Loaded, Skeleton } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 
 /** The currency in which a seller sells, and its tax. Source: TAX-1, CUR-1. */
 

@@ -12,7 +12,7 @@ import { Switch } from "../../ui/choices.tsx";
 import { nowMs } from "../../ui/clock.ts";
 import { Section } from "../../ui/page.tsx";
 import { Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import type { PersonDialogKind } from "./person_dialogs.tsx";
 
 /** The account of a person: name, sign-in, second factor, pay-as-you-go, suspension. */

@@ -8,7 +8,7 @@ import { type Person, useRefresh } from "../../shared/page_hooks.ts";
 import { Confirm } from "../../ui/dialog.tsx";
 import { TextField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { EraseDialog } from "../settings/erase_dialog.tsx";
 import { useHasPasskey } from "../settings/passkeys.tsx";
 import { settingsQuery } from "../settings/queries.ts";

@@ -3,7 +3,7 @@ import { api, ask } from "../../api.ts";
 import { limitsText } from "../../copy.ts";
 import { type Person, useRefresh } from "../../shared/page_hooks.ts";
 import { type DialogState, FormDialog, useForm } from "../../ui/form.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { AllLimitFields, checkAllLimits, readAllLimits, typedAllLimits } from "../keys/rate_limits.tsx";
 
 /** Sets the limits of an account. Its package and its reseller may set others; the lowest applies. */

@@ -7,7 +7,7 @@ import { checkCount, readCount, wrongAmount } from "../../shared/typed_numbers.t
 import { Segmented } from "../../ui/choices.tsx";
 import { CountField, DollarField, TextField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { IdleMoney } from "../billing/idle_money.tsx";
 import { type Offering, OfferingField, useOfferings } from "../billing/on_sale.tsx";
 import { useBilling } from "../billing/queries.ts";

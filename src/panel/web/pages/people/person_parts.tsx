@@ -11,7 +11,7 @@ import { Section } from "../../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows, Status } from "../../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../../ui/table.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { PEOPLE_KEY } from "./queries.ts";
 
 /** Sections of a person's page: their keys, and a reseller's allotments. */

@@ -1,5 +1,5 @@
 import { ApiError, useMe } from "../../api.ts";
-import { isRefusal } from "../../copy.ts";
+import { isRefusal } from "../../failures.ts";
 import { type Home, useHome } from "../../shared/account_queries.ts";
 import { ButtonLink } from "../../ui/buttons.tsx";
 import { Problem, Refused } from "../../ui/states.tsx";

@@ -15,7 +15,7 @@ import { api, ask } from "../../api.ts";
 import { ADMIN_KEY } from "../../shared/account_queries.ts";
 import { Button } from "../../ui/buttons.tsx";
 import { Problem } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { dialectTitle, factLabel, factValue } from "../models/fact_fields.tsx";
 
 /** What one provider takes: its dialect, the facts that are set, and a probe that proposes others. */

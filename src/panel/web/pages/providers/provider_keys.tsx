@@ -16,7 +16,7 @@ import { type DialogState, type FieldState, FormDialog, isBlank, useForm } from 
 import { Menu } from "../../ui/menu.tsx";
 import { Badge, Status } from "../../ui/states.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 
 /** The keys of one provider in its drawer: their states, and the dialogs that change them. A key is written and never shown. */
 

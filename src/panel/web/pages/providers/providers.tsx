@@ -23,7 +23,7 @@ import { Menu } from "../../ui/menu.tsx";
 import { Facts, Page, Section } from "../../ui/page.tsx";
 import { Badge, Empty, Loaded, Problem, Status } from "../../ui/states.tsx";
 import { type Column, DataTable, LoadOlder, toOlder } from "../../ui/table.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { HealthStatus, modelHref, type Route, RouteState } from "../models/catalog.tsx";
 import {

@@ -9,7 +9,7 @@ import { Hint } from "../../ui/hint.tsx";
 import { Section } from "../../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../../ui/states.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { deviceName } from "./device_name.ts";
 import { SETTINGS_KEY } from "./queries.ts";
 

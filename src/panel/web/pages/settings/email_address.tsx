@@ -10,7 +10,7 @@ import { type DialogState, FormDialog, isEmail, useForm } from "../../ui/form.ts
 import { Section } from "../../ui/page.tsx";
 import { Banner } from "../../ui/states.tsx";
 import { Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { firstProof, ProofFields, type ProofWays, takeProof, wrongProof } from "./confirm_person.tsx";
 import { useHasPasskey } from "./passkeys.tsx";
 

@@ -9,7 +9,7 @@ import { type DialogState, FormDialog, useForm } from "../../ui/form.tsx";
 import { Section } from "../../ui/page.tsx";
 import { Badge, Loaded, SkeletonRows } from "../../ui/states.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { LINKING, rememberNext } from "../sign_in/next_path.ts";
 import { firstProof, ProofFields, type ProofWays, takeProof, wrongProof } from "./confirm_person.tsx";
 import { useHasPasskey } from "./passkeys.tsx";

@@ -5,7 +5,7 @@ import { useViewer } from "../../shared/page_hooks.ts";
 import { Switch } from "../../ui/choices.tsx";
 import { Section } from "../../ui/page.tsx";
 import { Loaded, Skeleton } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { kindWords } from "../messages/message_words.ts";
 import { SETTINGS_KEY } from "./queries.ts";
 

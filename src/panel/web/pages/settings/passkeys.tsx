@@ -11,7 +11,7 @@ import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.ts
 import { Section } from "../../ui/page.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../../ui/states.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { firstProof, loadPasskeys, ProofFields, type ProofWays, takeProof, wrongProof } from "./confirm_person.tsx";
 import { deviceName } from "./device_name.ts";
 import { SETTINGS_KEY } from "./queries.ts";

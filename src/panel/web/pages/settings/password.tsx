@@ -4,7 +4,7 @@ import { useOpened, useViewer } from "../../shared/page_hooks.ts";
 import { Button } from "../../ui/buttons.tsx";
 import { type DialogState, FormDialog, useForm } from "../../ui/form.tsx";
 import { Section } from "../../ui/page.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { checkPassword, NewPassword } from "../sign_in/new_password.tsx";
 import { firstProof, ProofFields, type ProofWays, takeProof, wrongProof } from "./confirm_person.tsx";
 import { useHasPasskey } from "./passkeys.tsx";

@@ -16,7 +16,7 @@ import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.ts
 import { keptOnce } from "../../ui/kept_once.ts";
 import { Section } from "../../ui/page.tsx";
 import { Badge, Banner, Skeleton } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { firstProof, type Proof, ProofFields, takeProof, wrongProof } from "./confirm_person.tsx";
 import { useHasPasskey } from "./passkeys.tsx";
 

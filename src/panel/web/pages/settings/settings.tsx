@@ -16,7 +16,7 @@ import { isBlank, PageForm, useForm } from "../../ui/form.tsx";
 import { Page, Section } from "../../ui/page.tsx";
 import { Loaded, Skeleton } from "../../ui/states.tsx";
 import { TabBar, useTab } from "../../ui/tab_bar.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { BuyerDetailsSection } from "../invoices/invoice_details.tsx";
 import { Devices } from "./devices.tsx";
 import { EmailAddress } from "./email_address.tsx";

@@ -16,7 +16,7 @@ import { Page, Section } from "../../ui/page.tsx";
 import { Badge, Banner, Empty, Loaded, Skeleton, SkeletonRows } from "../../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../../ui/table.tsx";
 import { Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { OfferingField, useOfferings } from "../billing/on_sale.tsx";
 import { type SignUpSettings, signUpQuery } from "./queries.ts";

@@ -7,7 +7,7 @@ import { CheckboxList, Segmented } from "../../ui/choices.tsx";
 import { Field, NativeSelect, TextArea, TextField } from "../../ui/fields.tsx";
 import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
 import { Banner } from "../../ui/states.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { componentWords, INCIDENTS_KEY, type Incident, readMoment, typedMoment } from "./incident_types.ts";
 import { STATUS_KEY } from "./status_words.ts";
 

@@ -11,7 +11,7 @@ import { Page, Section } from "../../ui/page.tsx";
 import { Badge, Empty } from "../../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../../ui/table.tsx";
 import { Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { ChangeIncident, NewIncident } from "./incident_dialogs.tsx";
 import { componentWords, INCIDENTS_KEY, type Incident } from "./incident_types.ts";

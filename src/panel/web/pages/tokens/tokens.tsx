@@ -14,7 +14,7 @@ import { Page, Section } from "../../ui/page.tsx";
 import { Empty, Loaded, SkeletonRows, Status } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { useMadeBy } from "../members/queries.ts";
 import { TOKENS_KEY, type Token, useTokens } from "./queries.ts";

@@ -1,5 +1,5 @@
 import { t } from "@lingui/core/macro";
-import { isRefusal, type RefusalFacts, refusalText } from "../../copy.ts";
+import { isRefusal, type RefusalFacts, refusalText } from "../../failures.ts";
 
 /** Text about requests that several pages share: names of refusals, advice, next steps, and why a request ended. */
 

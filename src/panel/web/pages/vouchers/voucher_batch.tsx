@@ -13,7 +13,7 @@ import { Facts, Figure, Figures, Page, Section } from "../../ui/page.tsx";
 import { Banner, Empty, Loaded, Skeleton } from "../../ui/states.tsx";
 import { type Column, DataTable, toOlder } from "../../ui/table.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { type Batch, BatchState, codesText, problemText, VOUCHERS_KEY } from "./voucher_words.tsx";
 

@@ -11,7 +11,7 @@ import type { DialogState } from "../../ui/form.tsx";
 import { Badge, Empty, Loaded, SkeletonRows } from "../../ui/states.tsx";
 import { LoadOlder, toOlder } from "../../ui/table.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { kindWords } from "../messages/message_words.ts";
 import { type Delivery, DeliveryState } from "../messages/messages.tsx";
 import { type Endpoint, WEBHOOKS_KEY } from "./webhook_types.ts";

@@ -7,7 +7,7 @@ import { checkCount, readCount } from "../../shared/typed_numbers.ts";
 import { Checkbox } from "../../ui/choices.tsx";
 import { CountField, FieldError, TextField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { kindWords } from "../messages/message_words.ts";
 import { type Endpoint, WEBHOOKS_KEY } from "./webhook_types.ts";
 

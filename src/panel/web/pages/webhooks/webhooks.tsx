@@ -14,7 +14,7 @@ import { Page, Section } from "../../ui/page.tsx";
 import { Banner, Empty, Loaded, SkeletonRows, Status } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
-import { toast } from "../../ui/toast.tsx";
+import { toast } from "../../ui/toast.ts";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { kindWords } from "../messages/message_words.ts";
 import { WebhookDeliveries } from "./webhook_deliveries.tsx";
