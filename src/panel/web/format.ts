@@ -35,11 +35,6 @@ export function formatShare(share: number): string {
   return new Intl.NumberFormat(NUMBERS, { style: "percent" }).format(percent / 100);
 }
 
-/** "1 request", "312 requests"; another plural as third argument. */
-export function formatOf(count: number | bigint, one: string, many = `${one}s`): string {
-  return `${formatCount(count)} ${BigInt(count) === 1n ? one : many}`;
-}
-
 /** Lists for a sentence: "a", "a and b", "a, b and c". */
 export function formatList(words: readonly string[], joint: "and" | "or" = "and"): string {
   const type = joint === "and" ? "conjunction" : "disjunction";

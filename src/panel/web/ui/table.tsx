@@ -112,6 +112,11 @@ export function LoadOlder({ older, children = t`Load older` }: { older: Older; c
   );
 }
 
+/** Two heads may be the same word in a language. */
+function keyOf<Row>(columns: readonly Column<Row>[], column: Column<Row> | undefined): number {
+  return columns.findIndex((each) => each === column);
+}
+
 // biome-ignore-start lint/a11y/noRedundantRoles: see DataTable.
 function Head<Row>({ columns, hasActions }: { columns: readonly Column<Row>[]; hasActions: boolean }) {
   return (
@@ -119,7 +124,7 @@ function Head<Row>({ columns, hasActions }: { columns: readonly Column<Row>[]; h
       <tr role="row">
         {columns.map((column) => (
           <th
-            key={column.head}
+            key={keyOf(columns, column)}
             scope="col"
             role="columnheader"
             data-align={column.align}
@@ -151,7 +156,7 @@ function TableRow<Row>({ row, table }: { row: Row; table: TableProps<Row> }) {
     >
       {columns.map((column) => (
         <td
-          key={column.head}
+          key={keyOf(columns, column)}
           role="cell"
           data-align={column.align}
           data-label={column.head}
@@ -186,7 +191,7 @@ function Foot<Row>({ columns, cells }: { columns: readonly Column<Row>[]; cells:
       <tr role="row">
         {cells.map((cell, index) => (
           <td
-            key={columns[index]?.head ?? index}
+            key={keyOf(columns, columns[index])}
             role="cell"
             data-align={columns[index]?.align}
             data-label={columns[index]?.head}

@@ -2,13 +2,13 @@ import { t } from "@lingui/core/macro";
 import { Trans } from "@lingui/react/macro";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { taxText } from "../../../../commerce/tax_words.ts";
 import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask, useMe } from "../../api.ts";
 import { ENTRY_KINDS } from "../../copy.ts";
 import { formatCompact, formatCount, formatMoney, formatMonth, formatZoneTime, lastMonths } from "../../format.ts";
 import { Amount } from "../../shared/amount.tsx";
 import { DownloadButton } from "../../shared/download_button.tsx";
+import { taxWords } from "../../shared/selling.tsx";
 import { nowMs } from "../../ui/clock.ts";
 import { NativeSelect } from "../../ui/fields.tsx";
 import { FilterBar, useUrlState } from "../../ui/filter_bar.tsx";
@@ -291,7 +291,7 @@ const TAX_COLUMNS: readonly Column<TaxRow>[] = [
 
 function taxName(tax: TaxRow["tax"]): string {
   if (tax === null) return t({ message: "None", context: "tax" });
-  return tax.reverseCharge ? t`Reverse charge, ${{ country: tax.country }}` : `${taxText(tax)}, ${tax.country}`;
+  return tax.reverseCharge ? t`Reverse charge, ${{ country: tax.country }}` : `${taxWords(tax)}, ${tax.country}`;
 }
 
 const ENTRY_COLUMNS: readonly Column<EntryLine>[] = [
