@@ -1,9 +1,12 @@
 import { accentCss } from "../accounts/accent.ts";
+import type { I18n } from "@lingui/core";
 import { type Account, findPerson } from "../accounts/accounts_store.ts";
 import { loadBrand } from "../accounts/brands_store.ts";
 import { signInHostOf } from "../accounts/password_links_store.ts";
 import type { Config } from "../config.ts";
 import { siteUrl } from "../http/host.ts";
+import { type LanguageTag, languageTag } from "../languages/languages.ts";
+import { textsIn } from "../languages/server_texts.ts";
 import { decrypt } from "../platform/crypto.ts";
 import type { Db } from "../platform/db.ts";
 import type { Claimed } from "./claims_store.ts";

@@ -35,14 +35,17 @@ export function payableStepNano(currency: string): bigint {
   return DECIMALS.get(currency) === 0 || currency === "mga" ? 100n * CENT_NANO : CENT_NANO;
 }
 
-/** Billionths as people read them: "$1,234.50", "¥1,250", "KWD 1.230". All decimals that the currency has, or the amount if it has more. */
-export function formatAmount(nano: bigint | string, currency: string): string {
+/**
+ * Billionths as people read them: "$1,234.50", "¥1,250", "KWD 1.230". All decimals that the currency has, or the amount if it has more.
+ * `locale`: of Intl.
+ */
+export function formatAmount(nano: bigint | string, currency: string, locale = "en-US"): string {
   const amount = BigInt(nano);
   const size = amount < 0n ? -amount : amount;
   const digits = String(size).padStart(NANO_DECIMALS + 1, "0");
   const fraction = digits.slice(-NANO_DECIMALS).replace(/0+$/, "");
   const decimals = Math.max(decimalsOf(currency) ?? 2, fraction.length);
-  const parts = new Intl.NumberFormat("en-US", {
+  const parts = new Intl.NumberFormat(locale, {
     style: "currency",
     currency: /^[a-z]{3}$/.test(currency) ? currency : "xxx",
     minimumFractionDigits: decimals,
