@@ -57,7 +57,7 @@ export async function inviteMember(
   return changing(deps, async (tx) => {
     await lockAccountRow(tx, accountId);
     const [account] = await tx
-      .select({ resellerId: accounts.resellerId, status: accounts.status })
+      .select({ resellerId: accounts.resellerId, status: accounts.status, language: accounts.language })
       .from(accounts)
       .where(eq(accounts.id, accountId));
     if (account?.status !== "active") throw new InputError("This account is suspended. Activate it first.");
@@ -82,7 +82,7 @@ export async function inviteMember(
     await tell(tx, {
       kind: "member_invitation",
       accountId: account.resellerId ?? 0,
-      data: { urlCiphertext, expiresAt: invitation.expiresAt, address: email },
+      data: { urlCiphertext, expiresAt: invitation.expiresAt, address: email, language: account.language },
     });
     return invitation;
   });

@@ -47,6 +47,8 @@ export type AskedSignUp = {
   name: string;
   /** The origin of the link. */
   site: string;
+  /** Of the page. */
+  language: LanguageTag;
   /** Proof of work, which works once. */
   proof: SignedChallenge;
   /** Counts the request towards its seller's limit. Throws if there is no place; then the proof has not been used. */
@@ -68,7 +70,7 @@ export function checkSignUp(settings: ShownSignUpSettings, typed: { email: strin
  */
 export async function askToSignUp(
   deps: ChangeDeps & { config: Pick<Config, "secretKey"> },
-  { sellerId, site, proof, takePlace, ...typed }: AskedSignUp,
+  { sellerId, site, language, proof, takePlace, ...typed }: AskedSignUp,
 ): Promise<void> {
   const { secretKey } = deps.config;
   await changing(deps, async (tx) => {
@@ -112,7 +114,7 @@ export async function askToSignUp(
     await tell(tx, {
       kind: "sign_up",
       accountId: sellerId,
-      data: { urlCiphertext, expiresAt: toIso(put.expiresAt), address: email },
+      data: { urlCiphertext, expiresAt: toIso(put.expiresAt), address: email, language },
     });
   });
 }

@@ -1,5 +1,5 @@
 import type { I18n } from "@lingui/core";
-import { LANGUAGES, languageTag } from "../languages/languages.ts";
+import { LANGUAGES, type LanguageTag, languageTag } from "../languages/languages.ts";
 import type { MailText } from "./mail_texts.ts";
 
 /**
@@ -17,6 +17,8 @@ export type MailLook = {
   name: string;
   /** An e-mail address or a URL. */
   support: string | null;
+  /** Of readers who chose none. */
+  language: LanguageTag | null;
   accent: string;
   onAccent: string;
   /** PNG files. */

@@ -27,7 +27,14 @@ export type SenderDeps = {
   db: Db;
   config: Pick<
     Config,
-    "secretKey" | "smtpUrl" | "mailFrom" | "brandName" | "brandSupport" | "panelUrl" | "messagesAllowPrivate"
+    | "secretKey"
+    | "smtpUrl"
+    | "mailFrom"
+    | "brandName"
+    | "brandSupport"
+    | "brandLanguage"
+    | "panelUrl"
+    | "messagesAllowPrivate"
   >;
 };
 
@@ -62,18 +69,19 @@ export async function lookOf({ db, config }: SenderDeps, tenantId: number): Prom
   if (brand === undefined) {
     // Not for a reseller's customers: it would name the operator.
     if (tenantId !== 0) throw new MailError("This reseller does not exist any more.", { fault: "refused" });
-    const { brandName, brandSupport } = config;
+    const { brandName, brandSupport, brandLanguage } = config;
     const support = brandSupport === "" ? null : brandSupport;
-    return { name: brandName, support, ...OWN_ACCENT, logoLight: null, logoDark: null };
+    const language = languageTag(brandLanguage) ?? null;
+    return { name: brandName, support, language, ...OWN_ACCENT, logoLight: null, logoDark: null };
   }
-  const { name, support, accent, logoLight, logoDark } = brand;
-  return { name, support, ...(accent === null ? OWN_ACCENT : accentCss(accent).light), logoLight, logoDark };
+  const { name, support, language, accent, logoLight, logoDark } = brand;
+  return { name, support, language, ...(accent === null ? OWN_ACCENT : accentCss(accent).light), logoLight, logoDark };
 }
 
 /** The mail of a delivery, ready to send. Throws MailError if it cannot be rendered. */
 export async function mailOf(deps: SenderDeps, claimed: Claimed, server: SmtpServer): Promise<Mail> {
   const { accountId, tenantId, kind, data, address, deliveryId } = claimed;
-  const account = MAILED_TO_ADDRESS.includes(kind) ? stranger(tenantId) : await findPerson(deps, accountId);
+  const account = MAILED_TO_ADDRESS.includes(kind) ? stranger(tenantId, data) : await findPerson(deps, accountId);
   if (account === undefined || account.status !== "active")
     throw new MailError("The account does not exist any more, or is suspended.", { fault: "refused" });
   const [look, site] = await Promise.all([lookOf(deps, tenantId), siteOf(deps, account)]);
@@ -83,8 +91,10 @@ export async function mailOf(deps: SenderDeps, claimed: Claimed, server: SmtpSer
     site !== null && isOptional(kind)
       ? `${site}/unsubscribe/${unsubscribeToken(secretKey, { accountId, kind })}`
       : null;
-  const text = mailText(kind, { data, brand: oneLine(look.name), site, link, unsubscribe, role: account.role });
-  return drawn(text, look, {
+  const i18n = textsFor(account.language, look);
+  const { role } = account;
+  const text = mailText(kind, { i18n, data, brand: oneLine(look.name), site, link, unsubscribe, role });
+  return drawn(text, look, i18n, {
     // A name is free text: an account could use it to advertise to any address.
     to: { name: isConfirmed(claimed) ? oneLine(account.name) : "", address },
     messageId: `<${deliveryId}.${claimed.messageId}@${domainOf(server.from.address)}>`,
@@ -96,11 +106,19 @@ export async function mailOf(deps: SenderDeps, claimed: Claimed, server: SmtpSer
   });
 }
 
-type Reader = Pick<Account, "role" | "resellerId" | "status" | "name">;
+type Reader = Pick<Account, "role" | "resellerId" | "status" | "name" | "language">;
 
 /** Who has no account yet: it would be a customer's. */
-function stranger(tenantId: number): Reader {
-  return { role: "customer", resellerId: tenantId === 0 ? null : tenantId, status: "active", name: "" };
+function stranger(tenantId: number, { language }: Readonly<Record<string, unknown>>): Reader {
+  return {
+    ...{ role: "customer", resellerId: tenantId === 0 ? null : tenantId, status: "active", name: "" },
+    language: languageTag(String(language)) ?? null,
+  };
+}
+
+/** In the reader's language; else in the brand's, or in English. Source: LNG-3. */
+function textsFor(language: LanguageTag | null, brand: Pick<MailLook, "language">): I18n {
+  return textsIn(language ?? brand.language ?? "en");
 }
 
 /**
@@ -123,34 +141,40 @@ function unsubscribeHeaders(url: string): Record<string, string> {
 /** A mail that shows that the mail server works. */
 export async function testMail(
   deps: SenderDeps,
-  { tenantId, to, server }: { tenantId: number; to: Mail["to"]; server: SmtpServer },
+  { tenantId, personId, to, server }: { tenantId: number; personId: number; to: Mail["to"]; server: SmtpServer },
 ): Promise<Mail> {
-  const look = await lookOf(deps, tenantId);
-  const name = oneLine(look.name);
+  const [look, person] = await Promise.all([lookOf(deps, tenantId), findPerson(deps, personId)]);
+  const i18n = textsFor(person?.language ?? null, look);
+  const brand = oneLine(look.name);
   const text: MailText = {
-    subject: `Test mail from ${name}`,
-    title: "Mail works",
-    paragraphs: ["This is how mails to your customers look: your name, your logo and your colour."],
-    facts: [["Sent by", `${oneLine(server.from.name)} <${server.from.address}>`]],
+    subject: i18n.t("Test mail from {brand}", { brand }),
+    title: i18n.t("Mail works"),
+    paragraphs: [i18n.t("This is how mails to your customers look: your name, your logo and your colour.")],
+    facts: [[i18n.t("Sent by"), `${oneLine(server.from.name)} <${server.from.address}>`]],
     button: null,
     unsubscribe: null,
-    why: `You get this mail because you asked for a test at ${name}.`,
+    why: i18n.t("You get this mail because you asked for a test at {brand}.", { brand }),
   };
   const messageId = `<test.${crypto.randomUUID()}@${domainOf(server.from.address)}>`;
-  return drawn(text, look, {
+  return drawn(text, look, i18n, {
     to: { ...to, name: oneLine(to.name) },
     messageId,
     headers: { "auto-submitted": "auto-generated" },
   });
 }
 
-/** Text and HTML of a mail in its brand. Only pictures that the HTML shows are attached. */
-export function drawn(text: MailText, look: MailLook, rest: Pick<Mail, "to" | "messageId" | "headers">): Mail {
+/** Text and HTML of a mail in its brand and language. Only pictures that the HTML shows are attached. */
+export function drawn(
+  text: MailText,
+  look: MailLook,
+  i18n: I18n,
+  rest: Pick<Mail, "to" | "messageId" | "headers">,
+): Mail {
   const pictures = [
     { id: LOGO_ID, png: look.logoLight },
     { id: DARK_LOGO_ID, png: look.logoDark },
   ].flatMap(({ id, png }) => (png === null ? [] : [{ id, png }]));
-  return { ...rest, subject: text.subject, text: mailPlain(text, look), html: mailHtml(text, look), pictures };
+  return { ...rest, subject: text.subject, text: mailPlain(text, look, i18n), html: mailHtml(text, look, i18n), pictures };
 }
 
 /** Where an account signs in; null: its reseller has no active domain. */

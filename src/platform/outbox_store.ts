@@ -10,9 +10,9 @@ export type MessageData = {
   password_reset: SecretLink;
   email_change: SecretLink & { to: "old" | "new"; address: string };
   /** To an address that has no account; `accountId` is the seller (0: the operator). */
-  sign_up: SecretLink & { address: string };
+  sign_up: SecretLink & { address: string } & InLanguage;
   /** To an address; `accountId` is the seller (0: the operator). */
-  member_invitation: SecretLink & { address: string };
+  member_invitation: SecretLink & { address: string } & InLanguage;
   /** Someone wanted to sign up with the address of this account. */
   sign_up_known: Record<never, never>;
   password_changed: Record<never, never>;
@@ -80,6 +80,8 @@ export type MessageKind = keyof MessageData;
 
 /** A link that lets somebody in. It stands encrypted: whoever reads the table could use it. */
 type SecretLink = { urlCiphertext: string; expiresAt: string };
+/** The tag of the reader's language, of whom there is no account; null or missing: that of the brand. */
+type InLanguage = { language?: string | null };
 type PackageNotice = {
   packageId: number;
   name: string;

@@ -120,13 +120,13 @@ async function checkPublic(deps: Deps, owner: Owner, { host, port }: MailServerS
 /** Sends a mail to the person's own address. `problem`: the server's answer; null: it has accepted the mail. */
 async function sendTest(
   deps: Deps,
-  { role, accountId, self: { email, name } }: Person,
+  { role, accountId, self: { accountId: personId, email, name } }: Person,
 ): Promise<{ to: string; problem: string | null }> {
   const tenantId = role === "admin" ? 0 : accountId;
   const server = await smtpServerOf(deps, tenantId);
   if (server === null) throw new InputError("No mail server is set.");
   try {
-    const mail = await testMail(deps, { tenantId, to: { name, address: email }, server });
+    const mail = await testMail(deps, { tenantId, personId, to: { name, address: email }, server });
     await within(
       TEST_MS_MAX,
       sendMail(server, mail),
