@@ -12,6 +12,7 @@ CREATE TABLE "invoices" (
 	"seller_id" bigint NOT NULL,
 	"number" bigint NOT NULL,
 	"kind" text NOT NULL,
+	"language" text DEFAULT 'en' NOT NULL,
 	"account_id" bigint NOT NULL,
 	"order_id" bigint,
 	"corrects_number" bigint,

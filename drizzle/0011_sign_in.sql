@@ -81,6 +81,7 @@ CREATE TABLE "sign_ups" (
 	"seller_id" bigint NOT NULL,
 	"email" text NOT NULL,
 	"name" text NOT NULL,
+	"language" text,
 	"terms_url" text NOT NULL,
 	"privacy_url" text NOT NULL,
 	"accepted_at" timestamp with time zone DEFAULT clock_timestamp() NOT NULL,

@@ -47,6 +47,7 @@ export type NewAccount = {
   role: Role;
   email: string;
   name: string;
+  language?: LanguageTag | null;
   resellerId: number | null;
   passwordHash: string | null;
   /** A person without an account of their own. */
@@ -61,9 +62,10 @@ export async function addAccount(deps: ChangeDeps, wanted: NewAccount): Promise<
 /** As `addAccount`, in the caller's transaction. */
 export async function insertAccount(
   tx: Tx,
-  { role, email, name, resellerId, passwordHash, onlyPerson = false }: NewAccount,
+  { role, email, name, language = null, resellerId, passwordHash, onlyPerson = false }: NewAccount,
 ): Promise<Account> {
-  const row = { role, email: checkEmail(email), name: checkAccountName(name), resellerId, passwordHash, onlyPerson };
+  const checked = { email: checkEmail(email), name: checkAccountName(name) };
+  const row = { role, ...checked, language, resellerId, passwordHash, onlyPerson };
   if (resellerId !== null && role !== "customer")
     throw new InputError("Only a customer can belong to a reseller.", "resellerId");
   if (resellerId !== null) await checkReseller(tx, resellerId, row.email);

@@ -390,5 +390,5 @@ async function checkComponents(tx: Tx, wanted: readonly string[]): Promise<strin
 }
 
 function isService(component: string): boolean {
-  return component === ALL_MODELS || SERVICES.some(({ id }) => id === component);
+  return component === ALL_MODELS || SERVICES.some((id) => id === component);
 }

@@ -1,14 +1,18 @@
+import type { I18n } from "@lingui/core";
 import PDFDocument from "pdfkit";
+import { LANGUAGES, languageTag } from "../languages/languages.ts";
+import { localesOf, textsIn } from "../languages/server_texts.ts";
 import { decimalAmount, formatAmount } from "../platform/currencies.ts";
-import { numberText, titleOf } from "./invoice_titles.ts";
+import { numberText, titleIn } from "./invoice_titles.ts";
 import type { Invoice } from "./invoices_store.ts";
 import { printable, unprintable } from "./pdf_fonts.ts";
-import { drawText, heightOf, type Style } from "./pdf_text.ts";
+import { drawText, heightOf, type Sheet, type Style } from "./pdf_text.ts";
 import { taxText } from "./tax_words.ts";
 
 /**
  * An invoice, receipt or credit note as a PDF file: A4, drawn anew from the stored row each time. It takes 60 to 400 ms, so it is drawn in a
- * worker: see `pdf_drawer.ts`. Source: INV-4.
+ * worker: see `pdf_drawer.ts`. In the language of the invoice; if that is written from right to left, the page is mirrored. Source: INV-4,
+ * LNG-4.
  */
 
 /** Points: 72 an inch. */
@@ -36,10 +40,6 @@ const TITLE: Style = { size: 20, weight: "bold", color: INK };
 const NAME: Style = { size: 14, weight: "bold", color: INK };
 const TOTAL: Style = { size: 12, weight: "bold", color: INK, isFigures: true };
 
-const REVERSE_CHARGE = "Reverse charge: the recipient owes the tax (Article 196 of Council Directive 2006/112/EC).";
-
-type Doc = PDFKit.PDFDocument;
-
 export type Looks = {
   /** The seller's name if it has entered none. */
   brandName: string;
@@ -49,15 +49,21 @@ export type Looks = {
   timeZone: string;
 };
 
-/** Draws the file. */
-export async function invoicePdf(invoice: Invoice, looks: Looks): Promise<Uint8Array> {
+type Page = Sheet & { i18n: I18n };
+
+/** Draws the file. `i18n`: only tests set it. */
+export async function invoicePdf(
+  invoice: Invoice,
+  looks: Looks,
+  i18n = textsIn(invoice.language),
+): Promise<Uint8Array> {
   const seller = printable(invoice.seller.name ?? looks.brandName) ?? "";
-  const title = `${titleOf(invoice)} ${numberText(invoice.number)}`;
+  const title = `${titleIn(i18n, invoice)} ${numberText(invoice.number)}`;
   const doc = new PDFDocument({
     size: "A4",
     margin: 0,
     bufferPages: true,
-    lang: "en",
+    lang: i18n.locale,
     displayTitle: true,
     // None: each line names its own. Otherwise pdfkit loads Helvetica.
     font: "",
@@ -67,168 +73,178 @@ export async function invoicePdf(invoice: Invoice, looks: Looks): Promise<Uint8A
   const parts: Uint8Array[] = [];
   doc.on("data", (part: Uint8Array) => parts.push(part));
   const written = new Promise<void>((resolve, reject) => doc.on("end", resolve).on("error", reject));
-  let y = drawHead(doc, { invoice, looks, seller, logo: looks.logo && Buffer.from(looks.logo) });
-  y = drawParties(doc, { invoice, seller, y });
-  y = drawLines(doc, { invoice, y });
-  drawTotal(doc, { invoice, looks, y });
-  drawFooters(doc, `${seller} · ${title}`);
+  const page = { doc, i18n, direction: LANGUAGES[languageTag(i18n.locale) ?? "en"].direction };
+  let y = drawHead(page, { invoice, looks, seller, logo: looks.logo && Buffer.from(looks.logo) });
+  y = drawParties(page, { invoice, seller, y });
+  y = drawLines(page, { invoice, y });
+  drawTotal(page, { invoice, looks, y });
+  drawFooters(page, `${seller} · ${title}`);
   doc.end();
   await written;
   return Buffer.concat(parts);
 }
 
-function correctsLabel({ kind }: Invoice): string {
-  return kind === "credit_note" ? "Corrects invoice" : "Takes back credit note";
-}
-
 type Head = { invoice: Invoice; looks: Looks; seller: string; logo: Buffer | null };
 
-function drawHead(doc: Doc, { invoice, looks, seller, logo }: Head): number {
+function drawHead(page: Page, { invoice, looks, seller, logo }: Head): number {
+  const { i18n } = page;
+  const { kind, number, reference, correctsNumber, issuedAt } = invoice;
   const top = PAGE.margin;
-  if (logo) doc.image(logo, PAGE.margin, top, { fit: [LOGO.width, LOGO.height] });
-  const nameHeight = logo ? LOGO.height : drawText(doc, seller, left(top, COLUMN), NAME);
-  const titleHeight = drawText(doc, titleOf(invoice), right(top - 4, COLUMN), TITLE);
-  const facts: [string, string][] = [
-    ["Number", numberText(invoice.number)],
-    ["Date", dateText(invoice.issuedAt, looks.timeZone)],
-    ...(invoice.reference === null ? [] : [["Order", invoice.reference] as [string, string]]),
-    ...(invoice.correctsNumber === null
-      ? []
-      : [[correctsLabel(invoice), numberText(invoice.correctsNumber)] as [string, string]]),
+  if (logo) drawLogo(page, logo, top);
+  const nameHeight = logo ? LOGO.height : drawText(page, seller, start(top, COLUMN), NAME);
+  const titleHeight = drawText(page, titleIn(i18n, invoice), end(top - 4, COLUMN), TITLE);
+  const corrects = kind === "credit_note" ? i18n.t("Corrects invoice") : i18n.t("Takes back credit note");
+  const facts: [string, string | null][] = [
+    [i18n.t("Number"), numberText(number)],
+    [i18n.t("Date"), dateText(i18n, issuedAt, looks.timeZone)],
+    [i18n.t("Order"), reference],
+    [corrects, correctsNumber === null ? null : numberText(correctsNumber)],
   ];
   let y = top + titleHeight + 8;
   for (const [label, value] of facts) {
-    drawText(doc, label, { x: PAGE.margin + COLUMN, y: y + 1, width: COLUMN - 130, align: "right" }, LABEL);
-    y += drawText(doc, value, right(y, 120), TEXT) + 2;
+    if (value === null) continue;
+    drawText(page, label, { x: PAGE.margin + COLUMN, y: y + 1, width: COLUMN - 130, align: "end" }, LABEL);
+    y += drawText(page, value, end(y, 120), TEXT) + 2;
   }
   return Math.max(top + nameHeight, y) + 32;
 }
 
-function drawParties(doc: Doc, { invoice, seller, y }: { invoice: Invoice; seller: string; y: number }): number {
-  const { seller: from, buyer, tax } = invoice;
-  const width = COLUMN - 16;
-  const sellerEnd = drawParty(doc, ["From", seller, [from.address, vatText(tax?.sellerVatNumber), from.taxLine]], {
-    x: PAGE.margin,
-    y,
-    width,
-  });
-  const name = printable(buyer.name) ?? buyer.email;
-  const taxNumber = buyer.taxNumber === null ? null : `Tax number: ${buyer.taxNumber}`;
-  const email = name === buyer.email ? null : buyer.email;
-  const place = { x: PAGE.margin + COLUMN, y, width: COLUMN };
-  return (
-    Math.max(
-      sellerEnd,
-      drawParty(doc, ["To", name, [buyer.address, vatText(tax?.buyerVatNumber), taxNumber, email]], place),
-    ) + 32
-  );
+/** The logo, where a line begins. */
+function drawLogo({ doc, direction }: Page, logo: Buffer, y: number): void {
+  const { width, height } = LOGO;
+  const x = direction === "rtl" ? PAGE.width - PAGE.margin - width : PAGE.margin;
+  doc.image(logo, x, y, { fit: [width, height], align: direction === "rtl" ? "right" : undefined });
 }
 
-function vatText(vatNumber: string | null | undefined): string | null {
-  return vatNumber ? `VAT number: ${vatNumber}` : null;
+function drawParties(page: Page, { invoice, seller, y }: { invoice: Invoice; seller: string; y: number }): number {
+  const { i18n } = page;
+  const { seller: from, buyer, tax } = invoice;
+  const ofSeller = [from.address, vatText(i18n, tax?.sellerVatNumber), from.taxLine];
+  const sellerEnd = drawParty(page, [i18n.t("From"), seller, ofSeller], start(y, COLUMN - 16));
+  const name = printable(buyer.name) ?? buyer.email;
+  const taxNumber = buyer.taxNumber && i18n.t("Tax number: {number}", { number: buyer.taxNumber });
+  const email = name === buyer.email ? null : buyer.email;
+  const ofBuyer = [buyer.address, vatText(i18n, tax?.buyerVatNumber), taxNumber, email];
+  const place = { x: PAGE.margin + COLUMN, y, width: COLUMN };
+  return Math.max(sellerEnd, drawParty(page, [i18n.t("To"), name, ofBuyer], place)) + 32;
+}
+
+function vatText(i18n: I18n, vatNumber: string | null | undefined): string | null {
+  return vatNumber ? i18n.t("VAT number: {number}", { number: vatNumber }) : null;
 }
 
 type Party = readonly [label: string, name: string, lines: readonly (string | null)[]];
 
-function drawParty(doc: Doc, [label, name, lines]: Party, place: { x: number; y: number; width: number }): number {
-  let y = place.y + drawText(doc, label, place, LABEL) + 2;
-  y += drawText(doc, name, { ...place, y }, BOLD);
-  for (const line of lines) if (line !== null) y += drawText(doc, line, { ...place, y }, TEXT);
+function drawParty(page: Page, [label, name, lines]: Party, place: { x: number; y: number; width: number }): number {
+  let y = place.y + drawText(page, label, place, LABEL) + 2;
+  y += drawText(page, name, { ...place, y }, BOLD);
+  for (const line of lines) if (line !== null) y += drawText(page, line, { ...place, y }, TEXT);
   return y;
 }
 
 /** The columns of the table: where each begins, and how wide it is. */
 const COLUMNS = {
   what: { x: PAGE.margin, width: DESCRIPTION },
-  quantity: { x: PAGE.margin + DESCRIPTION + 12, width: QUANTITY, align: "right" },
-  unit: { x: PAGE.margin + DESCRIPTION + QUANTITY + 24, width: AMOUNT, align: "right" },
-  amount: { x: PAGE.margin + INNER - AMOUNT, width: AMOUNT, align: "right" },
+  quantity: { x: PAGE.margin + DESCRIPTION + 12, width: QUANTITY, align: "end" },
+  unit: { x: PAGE.margin + DESCRIPTION + QUANTITY + 24, width: AMOUNT, align: "end" },
+  amount: { x: PAGE.margin + INNER - AMOUNT, width: AMOUNT, align: "end" },
 } as const;
 
-function drawLines(doc: Doc, { invoice, y: start }: { invoice: Invoice; y: number }): number {
-  let y = drawTableHead(doc, start);
+function drawLines(page: Page, { invoice, y: top }: { invoice: Invoice; y: number }): number {
+  const { doc, i18n } = page;
+  let y = drawTableHead(page, top);
   for (const { text, quantity, amountNano } of invoice.lines) {
     const said = printable(text) ?? "";
-    const height = heightOf(doc, said, DESCRIPTION, TEXT) + 14;
+    const height = heightOf(page, said, DESCRIPTION, TEXT) + 14;
     if (y + height > BODY_END) {
       doc.addPage({ size: "A4", margin: 0 });
-      y = drawTableHead(doc, PAGE.margin);
+      y = drawTableHead(page, PAGE.margin);
     }
-    drawText(doc, said, { ...COLUMNS.what, y: y + 7 }, TEXT);
-    drawText(doc, quantity.toLocaleString("en-US"), { ...COLUMNS.quantity, y: y + 7 }, FIGURES);
+    drawText(page, said, { ...COLUMNS.what, y: y + 7 }, TEXT);
+    const count = quantity.toLocaleString(localesOf(i18n).numbers);
+    drawText(page, count, { ...COLUMNS.quantity, y: y + 7 }, FIGURES);
     const unit = amountNano / BigInt(quantity);
     if (unit * BigInt(quantity) === amountNano)
-      drawText(doc, signed(invoice, unit), { ...COLUMNS.unit, y: y + 7 }, FIGURES);
-    drawText(doc, signed(invoice, amountNano), { ...COLUMNS.amount, y: y + 7 }, FIGURES);
+      drawText(page, signed(i18n, invoice, unit), { ...COLUMNS.unit, y: y + 7 }, FIGURES);
+    drawText(page, signed(i18n, invoice, amountNano), { ...COLUMNS.amount, y: y + 7 }, FIGURES);
     y += height;
     rule(doc, y);
   }
   return y;
 }
 
-function drawTableHead(doc: Doc, y: number): number {
-  drawText(doc, "Description", { ...COLUMNS.what, y }, LABEL);
-  drawText(doc, "Quantity", { ...COLUMNS.quantity, y }, LABEL);
-  drawText(doc, "Price", { ...COLUMNS.unit, y }, LABEL);
-  drawText(doc, "Amount", { ...COLUMNS.amount, y }, LABEL);
+function drawTableHead(page: Page, y: number): number {
+  const { doc, i18n } = page;
+  drawText(page, i18n.t("Description"), { ...COLUMNS.what, y }, LABEL);
+  drawText(page, i18n.t("Quantity"), { ...COLUMNS.quantity, y }, LABEL);
+  drawText(page, i18n.t("Price"), { ...COLUMNS.unit, y }, LABEL);
+  drawText(page, i18n.t("Amount"), { ...COLUMNS.amount, y }, LABEL);
   rule(doc, y + 18, INK);
   return y + 18;
 }
 
-function drawTotal(doc: Doc, { invoice, looks, y: start }: { invoice: Invoice; looks: Looks; y: number }): void {
-  const note = noteOf(invoice, looks);
+function drawTotal(page: Page, { invoice, looks, y: top }: { invoice: Invoice; looks: Looks; y: number }): void {
+  const { doc, i18n } = page;
+  const note = noteOf(i18n, invoice, looks);
   const { tax, taxNano, totalNano, currency } = invoice;
   const sums: [string, bigint][] =
     tax === null
       ? []
       : [
-          ["Net", totalNano - taxNano],
-          [tax.reverseCharge ? "VAT, reverse charge" : taxText(tax), taxNano],
+          [i18n.t("Net"), totalNano - taxNano],
+          [tax.reverseCharge ? i18n.t("VAT, reverse charge") : taxText(i18n, tax), taxNano],
         ];
   const height = 76 + sums.length * SUM_HEIGHT + (tax?.reverseCharge ? 28 : 0);
-  let y = start;
+  let y = top;
   if (y + height > BODY_END) {
     doc.addPage({ size: "A4", margin: 0 });
     y = PAGE.margin;
   }
   y += 14;
   for (const [label, nano] of sums) {
-    drawText(doc, label, { x: PAGE.margin, y, width: INNER - 160, align: "right" }, TEXT);
-    drawText(doc, signed(invoice, nano), right(y, 148), FIGURES);
+    drawText(page, label, { x: PAGE.margin, y, width: INNER - 160, align: "end" }, TEXT);
+    drawText(page, signed(i18n, invoice, nano), end(y, 148), FIGURES);
     y += SUM_HEIGHT;
   }
-  drawText(
-    doc,
-    currency === "usd" ? "Total in US dollars" : `Total in ${currency.toUpperCase()}`,
-    { x: PAGE.margin, y, width: INNER - 160, align: "right" },
-    TOTAL,
-  );
-  drawText(doc, signed(invoice, totalNano), right(y, 148), TOTAL);
+  const total =
+    currency === "usd"
+      ? i18n.t("Total in US dollars")
+      : i18n.t("Total in {currency}", { currency: currency.toUpperCase() });
+  drawText(page, total, { x: PAGE.margin, y, width: INNER - 160, align: "end" }, TOTAL);
+  drawText(page, signed(i18n, invoice, totalNano), end(y, 148), TOTAL);
   y += 36;
-  if (tax?.reverseCharge) y += drawText(doc, REVERSE_CHARGE, { x: PAGE.margin, y, width: INNER }, TEXT) + 6;
-  drawText(doc, note, { x: PAGE.margin, y, width: INNER }, { ...TEXT, color: QUIET });
+  if (tax?.reverseCharge) {
+    const reason = i18n.t(
+      "Reverse charge: the recipient owes the tax (Article 196 of Council Directive 2006/112/EC).",
+    );
+    y += drawText(page, reason, start(y, INNER), TEXT) + 6;
+  }
+  drawText(page, note, start(y, INNER), { ...TEXT, color: QUIET });
 }
 
-function noteOf({ kind, correctsNumber, issuedAt }: Invoice, { timeZone }: Looks): string {
-  if (kind === "invoice" && correctsNumber !== null)
-    return `The refund of credit note ${numberText(correctsNumber)} was not made. Nothing is due.`;
-  if (kind === "invoice") return `Paid on ${dateText(issuedAt, timeZone)}. Nothing is due.`;
-  const of = correctsNumber === null ? "" : ` of invoice ${numberText(correctsNumber)}`;
-  return `Refund${of} on ${dateText(issuedAt, timeZone)}.`;
+function noteOf(i18n: I18n, { kind, correctsNumber, issuedAt }: Invoice, { timeZone }: Looks): string {
+  const date = dateText(i18n, issuedAt, timeZone);
+  const number = correctsNumber === null ? null : numberText(correctsNumber);
+  if (kind === "invoice" && number !== null)
+    return i18n.t("The refund of credit note {number} was not made. Nothing is due.", { number });
+  if (kind === "invoice") return i18n.t("Paid on {date}. Nothing is due.", { date });
+  if (number === null) return i18n.t("Refund on {date}.", { date });
+  return i18n.t("Refund of invoice {number} on {date}.", { number, date });
 }
 
 /** Drawn on every page, when their number is known. */
-function drawFooters(doc: Doc, said: string): void {
-  const { start, count } = doc.bufferedPageRange();
-  for (let page = start; page < start + count; page++) {
-    doc.switchToPage(page);
+function drawFooters(page: Page, said: string): void {
+  const { doc, i18n } = page;
+  const { start: first, count: pages } = doc.bufferedPageRange();
+  for (let index = 0; index < pages; index++) {
+    doc.switchToPage(first + index);
     rule(doc, FOOTER_Y - 8);
-    drawText(doc, said, { x: PAGE.margin, y: FOOTER_Y, width: INNER - 80 }, LABEL);
-    drawText(doc, `Page ${page - start + 1} of ${count}`, right(FOOTER_Y, 80), LABEL);
+    drawText(page, said, start(FOOTER_Y, INNER - 80), LABEL);
+    drawText(page, i18n.t("Page {number} of {pages}", { number: index + 1, pages }), end(FOOTER_Y, 80), LABEL);
   }
 }
 
-function rule(doc: Doc, y: number, color = LINE): void {
+function rule(doc: PDFKit.PDFDocument, y: number, color = LINE): void {
   doc
     .moveTo(PAGE.margin, y)
     .lineTo(PAGE.margin + INNER, y)
@@ -237,28 +253,29 @@ function rule(doc: Doc, y: number, color = LINE): void {
     .stroke();
 }
 
-function left(y: number, width: number) {
+/** Where a line begins. */
+function start(y: number, width: number) {
   return { x: PAGE.margin, y, width };
 }
 
-function right(y: number, width: number) {
-  return { x: PAGE.margin + INNER - width, y, width, align: "right" } as const;
+/** Where a line ends. */
+function end(y: number, width: number) {
+  return { x: PAGE.margin + INNER - width, y, width, align: "end" } as const;
 }
 
 /** The amounts of a credit note are printed with a minus. */
-function signed({ kind, currency }: Invoice, nano: bigint): string {
-  return `${kind === "credit_note" && nano > 0n ? "−" : ""}${moneyText(nano, currency)}`;
+function signed(i18n: I18n, { kind, currency }: Invoice, nano: bigint): string {
+  return `${kind === "credit_note" && nano > 0n ? "−" : ""}${moneyText(i18n, nano, currency)}`;
 }
 
 /** "$1,234.50"; with the code of the currency if the fonts lack its sign. */
-function moneyText(nano: bigint, currency: string): string {
-  const text = formatAmount(nano, currency);
+function moneyText(i18n: I18n, nano: bigint, currency: string): string {
+  const text = formatAmount(nano, currency, localesOf(i18n).numbers).replace(/\p{Cf}/gu, "");
   return unprintable(text).length === 0 ? text : `${currency.toUpperCase()} ${decimalAmount(nano, currency)}`;
 }
 
 /** "23 November 2026". */
-function dateText(iso: string, timeZone: string): string {
-  return new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "long", year: "numeric", timeZone }).format(
-    new Date(iso),
-  );
+function dateText(i18n: I18n, iso: string, timeZone: string): string {
+  const options = { day: "numeric", month: "long", year: "numeric", timeZone } as const;
+  return new Intl.DateTimeFormat(localesOf(i18n).dates, options).format(new Date(iso));
 }

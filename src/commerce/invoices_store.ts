@@ -1,15 +1,17 @@
 import { and, asc, desc, eq, gte, isNull, lt, type SQL, sql } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
 import { InputError, Refusal, sentence } from "../errors.ts";
+import { type LanguageTag, languageTag } from "../languages/languages.ts";
 import { INVOICE_LINE_CHARS_MAX, INVOICE_LINES_MAX } from "../limits.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { type Page, pageOf, pageSize } from "../platform/pages.ts";
-import { accounts } from "../platform/schema_accounts.ts";
+import { accounts, brands } from "../platform/schema_accounts.ts";
 import { buyerDetails, invoices, type StoredLine } from "../platform/schema_invoices.ts";
 import { type OrderTax, orders } from "../platform/schema_offerings.ts";
 import { sellers } from "../platform/schema_sellers.ts";
 import { TOTAL_NANO_MAX } from "./order_amounts.ts";
+import { printedLanguage } from "./pdf_fonts.ts";
 import { OPERATOR } from "./sellers_store.ts";
 
 /**
@@ -43,6 +45,8 @@ export type NewInvoice = {
   tax: OrderTax | null;
   taxNano: bigint;
   kind: InvoiceKind;
+  /** Of its words, also in the lines. Default: `invoiceLanguage`. */
+  language?: LanguageTag;
   /** For an invoice: the number of the order's credit note that it reverses, because the refund was not made. */
   takesBack?: number;
 };
@@ -54,6 +58,8 @@ export type Invoice = {
   /** Without gaps, per seller. */
   number: number;
   kind: InvoiceKind;
+  /** Of its words. */
+  language: LanguageTag;
   orderId: number | null;
   /** Of the order: the name that people use for it. */
   reference: string | null;
@@ -81,21 +87,38 @@ export type Invoice = {
  */
 export async function issueInvoice(
   tx: Tx,
-  { sellerId, accountId, orderId, lines, currency, tax, taxNano, kind, takesBack }: NewInvoice,
+  { sellerId, accountId, orderId, lines, currency, tax, taxNano, kind, takesBack, ...rest }: NewInvoice,
 ): Promise<{ invoiceId: number; number: number }> {
   const { stored, netNano } = checkLines(lines, taxNano);
   const totalNano = netNano + taxNano;
   const amounts = { currency, tax, taxNano, totalNano };
   const buyer = await buyerOf(tx, accountId);
+  const language = rest.language ?? (await invoiceLanguage(tx, { sellerId, accountId }));
   const seller = await takeNumber(tx, sellerId);
   const correctsNumber =
     orderId === null ? null : await checkOrder(tx, { sellerId, orderId, kind, takesBack, currency, totalNano });
   const [added] = await tx
     .insert(invoices)
-    .values({ sellerId, accountId, orderId, kind, correctsNumber, ...seller, ...buyer, ...amounts, lines: stored })
+    .values({
+      ...{ sellerId, accountId, orderId, kind, language, correctsNumber },
+      ...{ ...seller, ...buyer, ...amounts, lines: stored },
+    })
     .returning({ invoiceId: invoices.id, number: invoices.number });
   if (!added) throw new Error("an insert returned nothing");
   return added;
+}
+
+/** The language of an invoice that is issued now: the buyer's; else that of the reseller's brand, or English. Source: LNG-4. */
+export async function invoiceLanguage(
+  tx: Tx,
+  { sellerId, accountId }: Pick<NewInvoice, "sellerId" | "accountId">,
+): Promise<LanguageTag> {
+  const [row] = await tx
+    .select({ buyer: accounts.language, brand: brands.language })
+    .from(accounts)
+    .leftJoin(brands, eq(brands.resellerId, sellerId))
+    .where(eq(accounts.id, accountId));
+  return printedLanguage(languageTag(row?.buyer) ?? languageTag(row?.brand) ?? "en");
 }
 
 /** Takes the seller's next number. A rollback returns it. */
@@ -291,6 +314,7 @@ async function select(
     accountId: row.accountId,
     number: row.number,
     kind: row.kind,
+    language: languageTag(row.language) ?? "en",
     orderId: row.orderId,
     reference,
     correctsNumber: row.correctsNumber,

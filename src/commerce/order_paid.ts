@@ -1,9 +1,11 @@
 import { eq } from "drizzle-orm";
 import { InputError, sentence } from "../errors.ts";
+import type { LanguageTag } from "../languages/languages.ts";
+import { textsIn } from "../languages/server_texts.ts";
 import type { Tx } from "../platform/db.ts";
 import { tell } from "../platform/outbox_store.ts";
 import { type payments, refunds } from "../platform/schema_payments.ts";
-import { type InvoiceLine, issueInvoice } from "./invoices_store.ts";
+import { type InvoiceLine, invoiceLanguage, issueInvoice } from "./invoices_store.ts";
 import { factsOfOrder, type Method, type Order } from "./orders_store.ts";
 
 /** The invoice and the messages of a payment or refund, written in its transaction. */
@@ -18,15 +20,10 @@ export async function orderPaid(tx: Tx, order: Order, method: Method): Promise<v
   if (order.netNano === null)
     throw new InputError(sentence("Order {orderId} has no price.", { orderId: order.orderId }));
   const { sellerId, orderId, currency, tax, taxNano } = order;
-  const lines = [lineOf(order, order.netNano)];
+  const language = await invoiceLanguage(tx, { sellerId, accountId });
+  const lines = [lineOf(language, order, order.netNano)];
   const invoice = await issueInvoice(tx, {
-    sellerId,
-    accountId,
-    orderId,
-    lines,
-    currency,
-    tax,
-    taxNano,
+    ...{ sellerId, accountId, orderId, language, lines, currency, tax, taxNano },
     kind: "invoice",
   });
   await tell(tx, {
@@ -59,8 +56,9 @@ export async function refundMade(tx: Tx, order: Order, { refund, payment }: Made
   const { accountId } = order.account;
   let creditNote: number | null = null;
   if (payment.problem === null) {
-    const lines = [lineOf(order, amountNano - taxNano)];
-    const note = { sellerId, accountId, orderId, lines, currency, tax, taxNano, kind: "credit_note" } as const;
+    const language = await invoiceLanguage(tx, { sellerId, accountId });
+    const lines = [lineOf(language, order, amountNano - taxNano)];
+    const note = { sellerId, accountId, orderId, language, lines, currency, tax, taxNano, kind: "credit_note" } as const;
     creditNote = (await issueInvoice(tx, note)).number;
     await tx.update(refunds).set({ creditNote }).where(eq(refunds.id, refundId));
   }
@@ -85,16 +83,24 @@ export async function refundFailed(
   { creditNote, amountNano, taxNano }: RefundRow,
 ): Promise<void> {
   if (creditNote === null) return;
-  const { sellerId, orderId, account, reference, currency, tax } = order;
-  const text = `Refund that was not made, order ${reference}`;
+  const { sellerId, orderId, reference, currency, tax } = order;
+  const { accountId } = order.account;
+  const language = await invoiceLanguage(tx, { sellerId, accountId });
+  const i18n = textsIn(language);
+  const text = i18n.t("Refund that was not made, order {reference}", { reference });
   await issueInvoice(tx, {
-    ...{ sellerId, accountId: account.accountId, orderId, currency, tax, taxNano },
+    ...{ sellerId, accountId, orderId, language, currency, tax, taxNano },
     lines: [{ text, quantity: 1, amountNano: amountNano - taxNano }],
     kind: "invoice",
     takesBack: creditNote,
   });
 }
 
-function lineOf({ offering, reference }: Order, amountNano: bigint): InvoiceLine {
-  return { text: `${offering?.name ?? "Top-up of the balance"}, order ${reference}`, quantity: 1, amountNano };
+function lineOf(language: LanguageTag, { offering, reference }: Order, amountNano: bigint): InvoiceLine {
+  const i18n = textsIn(language);
+  const text =
+    offering === null
+      ? i18n.t("Top-up of the balance, order {reference}", { reference })
+      : i18n.t("{name}, order {reference}", { name: offering.name, reference });
+  return { text, quantity: 1, amountNano };
 }

@@ -1,8 +1,13 @@
+import bidiFactory from "bidi-js";
 import { fontFile, type Script, scriptOf, type Weight } from "./pdf_fonts.ts";
 
 /**
- * Text in a PDF whose letters come from several font files: measured, wrapped and drawn. pdfkit wraps text of one font only.
+ * Text in a PDF whose letters come from several font files: measured, wrapped and drawn, also from right to left. pdfkit wraps text of one
+ * font only, and joins the letters of Arabic words, but does not order the words of a line.
  */
+
+/** A file and the direction of its language. Places are those of a page from left to right; a page from right to left is mirrored. */
+export type Sheet = { doc: PDFKit.PDFDocument; direction: "ltr" | "rtl" };
 
 export type Style = {
   size: number;
@@ -11,7 +16,7 @@ export type Style = {
   /** For amounts: digits of equal width, so that they align. */
   isFigures?: boolean;
 };
-type Place = { x: number; y: number; width: number; align?: "left" | "right" };
+type Place = { x: number; y: number; width: number; align?: "start" | "end" };
 type Run = { script: Script; text: string };
 
 /**
@@ -23,16 +28,16 @@ const FIGURES = { tnum: true, kern: false } as unknown as PDFKit.Mixins.OpenType
 /** Height of a line, in sizes of the font. */
 const LINE = 1.4;
 /** Draws a text, wrapped to the width. Returns its height. */
-export function drawText(doc: PDFKit.PDFDocument, text: string, place: Place, style: Style): number {
-  const lines = wrap(doc, text, place.width, style);
+export function drawText(sheet: Sheet, text: string, place: Place, style: Style): number {
+  const lines = wrap(sheet.doc, text, place.width, style);
   lines.forEach((line, index) => {
-    drawLine(doc, line, { ...place, y: place.y + index * lineHeight(style) }, style);
+    drawLine(sheet, line, { ...place, y: place.y + index * lineHeight(style) }, style);
   });
   return lines.length * lineHeight(style);
 }
 
 /** The height that `drawText` needs. */
-export function heightOf(doc: PDFKit.PDFDocument, text: string, width: number, style: Style): number {
+export function heightOf({ doc }: Sheet, text: string, width: number, style: Style): number {
   return wrap(doc, text, width, style).length * lineHeight(style);
 }
 
@@ -40,10 +45,13 @@ function lineHeight({ size }: Style): number {
   return size * LINE;
 }
 
-function drawLine(doc: PDFKit.PDFDocument, line: string, { x, y, width, align }: Place, style: Style): void {
-  let at = align === "right" ? x + width - widthOf(doc, line, style) : x;
+function drawLine({ doc, direction }: Sheet, line: string, { x, y, width, align = "start" }: Place, style: Style): void {
+  const isRtl = direction === "rtl";
+  const runs = runsOf(line, direction);
+  const left = isRtl ? doc.page.width - x - width : x;
+  let at = isRtl === (align === "start") ? left + width - widthOf(doc, runs, style) : left;
   doc.fillColor(style.color ?? "black");
-  for (const { script, text } of runsOf(line)) {
+  for (const { script, text } of runs) {
     setFont(doc, script, style);
     const features = style.isFigures ? { features: FIGURES } : {};
     doc.text(text, at, y, { lineBreak: false, ...features });
@@ -51,9 +59,9 @@ function drawLine(doc: PDFKit.PDFDocument, line: string, { x, y, width, align }:
   }
 }
 
-function widthOf(doc: PDFKit.PDFDocument, text: string, style: Style): number {
+function widthOf(doc: PDFKit.PDFDocument, runs: readonly Run[], style: Style): number {
   let sum = 0;
-  for (const run of runsOf(text)) {
+  for (const run of runs) {
     setFont(doc, run.script, style);
     sum += doc.widthOfString(run.text, style.isFigures ? { features: FIGURES } : {});
   }
@@ -106,8 +114,44 @@ function charWidth(doc: PDFKit.PDFDocument, char: string, { weight = "regular", 
 const CHAR_WIDTHS_MAX = 4_000;
 const charWidths = new Map<string, number>();
 
-/** The text in runs of one font file each. Characters that no file has are left out: see `printable`. */
-function runsOf(text: string): Run[] {
+/** The line in runs of one font file each, from left to right. Characters that no file has are left out: see `printable`. */
+function runsOf(line: string, direction: Sheet["direction"]): Run[] {
+  if (!RTL_LETTER.test(line)) return fontRuns(line);
+  return levelRuns(line, direction).flatMap(({ text, isRtl }) => (isRtl ? fontRuns(text).reverse().map(mirrored) : fontRuns(text)));
+}
+
+const RTL_LETTER = /[\p{Script=Arabic}\p{Script=Hebrew}]/u;
+const bidi = bidiFactory();
+
+/** A run whose signs stand from right to left. The font turns Arabic letters itself, as it joins them. */
+function mirrored({ script, text }: Run): Run {
+  if (script === "arabic") return { script, text };
+  const turned = [...text].reverse().map((char) => bidi.getMirroredCharacter(char) ?? char);
+  return { script, text: turned.join("") };
+}
+
+/** The parts of a line that have one direction each, from left to right. Source: Unicode UAX #9, L2. */
+function levelRuns(line: string, direction: Sheet["direction"]): { text: string; isRtl: boolean }[] {
+  const { levels } = bidi.getEmbeddingLevels(line, direction);
+  const runs: { text: string; level: number }[] = [];
+  for (let at = 0; at < line.length; at++) {
+    const level = levels[at] ?? 0;
+    const last = runs.at(-1);
+    if (last?.level === level) last.text += line[at];
+    else runs.push({ text: line[at] ?? "", level });
+  }
+  for (let level = Math.max(...levels); level > 0; level--) {
+    for (let from = 0; from < runs.length; from++) {
+      let to = from;
+      while (to < runs.length && (runs[to]?.level ?? 0) >= level) to++;
+      if (to > from) runs.splice(from, to - from, ...runs.slice(from, to).reverse());
+      from = to;
+    }
+  }
+  return runs.map(({ text, level }) => ({ text, isRtl: level % 2 === 1 }));
+}
+
+function fontRuns(text: string): Run[] {
   const runs: Run[] = [];
   for (const char of text) {
     const script = scriptOf(char);

@@ -9,6 +9,7 @@ import { inviteAgain, linkUrl } from "../accounts/password_links_store.ts";
 import { wrongProof } from "../accounts/sign_up_challenge.ts";
 import type { Config } from "../config.ts";
 import { InputError, Refusal } from "../errors.ts";
+import { type LanguageTag, languageTag } from "../languages/languages.ts";
 import { PERSON_NAME_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { digestOfToken, encrypt, newToken } from "../platform/crypto.ts";
@@ -96,7 +97,7 @@ export async function askToSignUp(
     const [put] = await tx
       .insert(signUps)
       .values({
-        ...{ digest, sellerId, email, name, isKnown: account !== undefined },
+        ...{ digest, sellerId, email, name, language, isKnown: account !== undefined },
         ...{ termsUrl: settings.termsUrl ?? "", privacyUrl: settings.privacyUrl ?? "" },
         expiresAt: sql`clock_timestamp() + make_interval(hours => ${LINK_HOURS})`,
       })
@@ -196,10 +197,11 @@ export async function confirmSignUp(
     requireOpen(settings);
     const found = await findIn(tx, { token, sellerId }, true);
     if (!found) return undefined;
-    const { email, name, termsUrl, privacyUrl, acceptedAt } = found;
+    const { email, name, language, termsUrl, privacyUrl, acceptedAt } = found;
     // Again: the seller may have forbidden the domain since.
     requireAllowedDomain(email, settings);
-    return addSignedUp(tx, settings, { sellerId, email, name, passwordHash, termsUrl, privacyUrl, acceptedAt });
+    const person = { email, name, language: languageTag(language) ?? null, passwordHash };
+    return addSignedUp(tx, settings, { sellerId, ...person, termsUrl, privacyUrl, acceptedAt });
   });
 }
 
@@ -207,6 +209,7 @@ type Confirmed = {
   sellerId: number;
   email: string;
   name: string;
+  language?: LanguageTag | null;
   /** null: the person signs in by an identity provider. */
   passwordHash: string | null;
 } & Pick<Consent, "termsUrl" | "privacyUrl" | "acceptedAt">;
@@ -215,10 +218,10 @@ type Confirmed = {
 export async function addSignedUp(
   tx: Tx,
   settings: ShownSignUpSettings,
-  { sellerId, email, name, passwordHash, ...accepted }: Confirmed,
+  { sellerId, email, name, language = null, passwordHash, ...accepted }: Confirmed,
 ): Promise<{ accountId: number }> {
   const resellerId = sellerId === OPERATOR ? null : sellerId;
-  const { accountId } = await insertAccount(tx, { role: "customer", email, name, resellerId, passwordHash });
+  const { accountId } = await insertAccount(tx, { role: "customer", email, name, language, resellerId, passwordHash });
   await tx.delete(signUps).where(and(eq(signUps.sellerId, sellerId), eq(signUps.email, email)));
   const person = { personDigest: personDigestOf(email), ownedDomain: ownedDomainOf(email, settings) };
   const trial = await insertSignedUp(tx, { accountId, sellerId, ...accepted, ...person }, settings.trial);

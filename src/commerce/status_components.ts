@@ -1,9 +1,6 @@
 /** What a status page says the state of: the API, the panel, and models, by the names that incidents have for them. Pure. Source: STA-2. */
 
-export const SERVICES = [
-  { id: "api", name: "API" },
-  { id: "panel", name: "Panel" },
-] as const;
+export const SERVICES = ["api", "panel"] as const;
 
 /** Every model, in an incident; and all models together, where a page does not name them. */
 export const ALL_MODELS = "models";

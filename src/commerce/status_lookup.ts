@@ -56,7 +56,7 @@ export function openStatusLookup({ db, bus, clock, catalog, pricesPublic }: Opti
       .slice(0, SUMMED_MAX);
     const listed = listComponents(sold, isPublic ? MODELS_MAX : 0);
     const summed: Summed = [
-      ...SERVICES.map(({ id }) => [id, id] as const),
+      ...SERVICES.map((id) => [id, id] as const),
       ...listed.flatMap(({ id, modelIds }) => modelIds.map((modelId) => [modelComponent(modelId), id] as const)),
     ];
     const [sums, incidents] = await Promise.all([

@@ -1,3 +1,4 @@
+import type { I18n } from "@lingui/core";
 import { type AnswerDays, answeredShare } from "../catalog/answer_counts.ts";
 import type { Incident } from "./incidents_store.ts";
 import { ALL_MODELS, modelIdOf, SERVICES } from "./status_components.ts";
@@ -47,6 +48,8 @@ export type Sums = {
   recent: ReadonlyMap<string, { answered: number; failed: number }>;
 };
 
+const SERVICE_NAMES = { api: /*i18n*/ "API", panel: /*i18n*/ "Panel" } as const;
+
 type SoldModel = { id: string; name: string };
 
 /**
@@ -57,14 +60,14 @@ export function listComponents(models: readonly SoldModel[], max: number): Liste
   const named = models.slice(0, max);
   const others = models.slice(max);
   return [
-    ...SERVICES.map(({ id, name }) => ({ id, name, isModel: false, modelIds: [] })),
+    ...SERVICES.map((id) => ({ id, name: SERVICE_NAMES[id], isModel: false, modelIds: [] })),
     ...named.map(({ id, name }) => ({ id: `model:${id}`, name, isModel: true, modelIds: [id] })),
     ...(others.length === 0
       ? []
       : [
           {
             id: ALL_MODELS,
-            name: max === 0 ? "Models" : "Other models",
+            name: max === 0 ? /*i18n*/ "Models" : /*i18n*/ "Other models",
             isModel: true,
             modelIds: others.map(({ id }) => id),
           },
@@ -112,6 +115,18 @@ export function statusPage({ listed, sums, incidents, sellerId, nowMs, days }: P
   };
 }
 
+/** A page in a language. What its seller wrote, and the names of models, stay. Source: LNG-5. */
+export function statusPageIn(i18n: I18n, page: StatusPage): StatusPage {
+  const named = <Component extends { id: string; name: string }>(one: Component) => {
+    return modelIdOf(one.id) === null ? { ...one, name: i18n.t(one.name) } : one;
+  };
+  return {
+    ...page,
+    components: page.components.map(named),
+    incidents: page.incidents.map((incident) => ({ ...incident, components: incident.components.map(named) })),
+  };
+}
+
 /** Whether a component of an incident is one of the page, or one of those that it stands for. */
 function concerns(said: string, { id, isModel, modelIds }: ListedComponent): boolean {
   if (said === ALL_MODELS) return isModel;
@@ -122,7 +137,7 @@ function concerns(said: string, { id, isModel, modelIds }: ListedComponent): boo
 function viewOf(incident: Incident, affected: readonly ListedComponent[]): ShownIncident {
   const { incidentId, kind, title, impact, status, beginsAt, endsAt, updates } = incident;
   const isAll = incident.components.includes(ALL_MODELS);
-  const models = isAll ? [{ id: ALL_MODELS, name: "All models" }] : [];
+  const models = isAll ? [{ id: ALL_MODELS, name: /*i18n*/ "All models" }] : [];
   const components = [...affected.filter(({ isModel }) => !(isAll && isModel)), ...models];
   return {
     ...{ incidentId, kind, title, impact, status, beginsAt, endsAt, updates },

@@ -21,7 +21,8 @@ export function textsIn(language: LanguageTag): I18n {
   if (known !== undefined) return known;
   const i18n = setupI18n();
   i18n.setMessagesCompiler(compileMessage);
-  i18n.loadAndActivate({ locale: language, messages: CATALOGUES[language] });
+  // The second one writes the numbers of plurals.
+  i18n.loadAndActivate({ locale: language, locales: LANGUAGES[language].numbers, messages: CATALOGUES[language] });
   opened.set(language, i18n);
   return i18n;
 }

@@ -4,7 +4,7 @@ import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { hostOf, panelHostOf } from "../http/host.ts";
 import { factsOf } from "../http/request_facts.ts";
-import { LANGUAGES, languageOf, languageTag } from "../languages/languages.ts";
+import { LANGUAGES, type LanguageTag, languageOf, languageTag } from "../languages/languages.ts";
 import { randomToken } from "../platform/crypto.ts";
 import { prefersPage } from "./accept.ts";
 
@@ -52,11 +52,7 @@ export async function pageOf(deps: Deps, request: Request): Promise<Response | u
   if (host.resellerId === null && !deps.panelHosts.has(host.name)) return undefined;
   const brand = await deps.brands.get(host.resellerId);
   const nonce = randomToken(NONCE_BYTES);
-  const language = languageOf({
-    cookie: headers.get("cookie"),
-    brand: brand.language,
-    accepts: headers.get("accept-language"),
-  });
+  const language = languageFor(request, brand);
   const texts = deps.site.texts.get(language);
   const filled = fill(deps.site.index, brand, {
     NONCE: nonce,
@@ -70,6 +66,14 @@ export async function pageOf(deps: Deps, request: Request): Promise<Response | u
 function hasApiKey(headers: Headers): boolean {
   return /^bearer\b/i.test(headers.get("authorization") ?? "") || headers.has("api-key") || headers.has("x-api-key");
 }
+
+/** The language of what a request is answered with, on a host of this brand. A cache must tell such answers apart: VARIES. */
+export function languageFor({ headers }: Request, { language }: Pick<Brand, "language">): LanguageTag {
+  return languageOf({ cookie: headers.get("cookie"), brand: language, accepts: headers.get("accept-language") });
+}
+
+/** The headers of a request that `languageFor` reads. */
+export const VARIES = "accept-language, cookie";
 
 /** The headers of every page. With a nonce, `<style nonce>` elements are allowed too. */
 export function pageHeaders(request: Request, nonce?: string): Record<string, string> {

@@ -19,6 +19,8 @@ export const invoices = pgTable(
     sellerId: bigint({ mode: "number" }).notNull(),
     number: bigint({ mode: "number" }).notNull(),
     kind: text({ enum: ["invoice", "credit_note"] }).notNull(),
+    /** The tag of the language of its words. */
+    language: text().notNull().default("en"),
     accountId: bigint({ mode: "number" })
       .notNull()
       .references(() => accounts.id),

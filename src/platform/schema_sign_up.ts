@@ -46,6 +46,8 @@ export const signUps = pgTable(
     sellerId: bigint({ mode: "number" }).notNull(),
     email: text().notNull(),
     name: text().notNull(),
+    /** The tag of the language of the page; the account's later. */
+    language: text(),
     /** What the person accepted, and when. */
     termsUrl: text().notNull(),
     privacyUrl: text().notNull(),

@@ -12,6 +12,7 @@ import { siteUrl } from "../../http/host.ts";
 import { EMAIL_CHARS_MAX, PERSON_NAME_CHARS_MAX } from "../../limits.ts";
 import { canMail } from "../../messages/senders.ts";
 import { inTime } from "../../platform/time_limit.ts";
+import { languageFor } from "../site.ts";
 import { restOfStepMs } from "./own_reset.ts";
 import { type Arrival, countAttempt } from "./sign_in.ts";
 
@@ -68,6 +69,7 @@ export async function requestSignUp(
   deps: Deps,
   { host, network, device }: Arrival,
   { email, name, accepted, proof }: Static<typeof SignUpBody>,
+  request: Request,
 ): Promise<void> {
   const startMs = deps.clock.nowMs();
   // Before anything is looked up. Not by e-mail address: strangers would lock its owner out.
@@ -80,7 +82,9 @@ export async function requestSignUp(
   if (!accepted) throw new InputError("Accept the terms and the privacy policy to sign up.", "accepted");
   const checked = await checkProof(deps, proof, host.name);
   const takePlace = () => takePlaceOf(deps, sellerId, widerNetworkOf(device.address));
-  await inTime(askToSignUp(deps, { sellerId, email, name, site: siteUrl(deps, host.name), proof: checked, takePlace }));
+  const language = languageFor(request, await deps.brands.get(host.resellerId));
+  const asked = { sellerId, email, name, site: siteUrl(deps, host.name), language, proof: checked, takePlace };
+  await inTime(askToSignUp(deps, asked));
   await sleep(restOfStepMs(deps.clock.nowMs() - startMs));
 }
 

@@ -31,7 +31,7 @@ function formEndpoints(deps: Deps) {
         const arrival = await arrivalOf(deps, request);
         checkOrigin(request);
         const body = checkSignUpBody((await readBody(deps, request, SIGN_IN_BODY)).value);
-        await requestSignUp(deps, arrival, body);
+        await requestSignUp(deps, arrival, body, request);
         return { accepted: true };
       },
       { parse: "none" },

@@ -1,33 +1,44 @@
+import type { I18n } from "@lingui/core";
 import type { ShownIncident, StatusPage } from "../../commerce/status_page.ts";
 
-/** The incidents of a status page as an Atom feed, with an entry for each. Pure. Source: STA-8, RFC 4287. */
+/** The incidents of a status page as an Atom feed, with an entry for each. Pure. Source: STA-8, LNG-5, RFC 4287. */
 
-type Feed = { name: string; origin: string; page: StatusPage };
+type Feed = { i18n: I18n; name: string; origin: string; page: StatusPage };
 
-export function statusFeed({ name, origin, page }: Feed): string {
+const STATUSES: Readonly<Record<ShownIncident["status"], string>> = {
+  investigating: /*i18n*/ "investigating",
+  identified: /*i18n*/ "identified",
+  monitoring: /*i18n*/ "monitoring",
+  resolved: /*i18n*/ "resolved",
+  scheduled: /*i18n*/ "scheduled",
+  in_progress: /*i18n*/ "in progress",
+  completed: /*i18n*/ "completed",
+};
+
+export function statusFeed({ i18n, name, origin, page }: Feed): string {
   const updated = page.incidents.map(updatedAt).sort().at(-1) ?? `${page.firstDay}T00:00:00.000Z`;
   return [
     '<?xml version="1.0" encoding="utf-8"?>',
-    '<feed xmlns="http://www.w3.org/2005/Atom">',
-    `<title>${escapeXml(name)}: status</title>`,
+    `<feed xmlns="http://www.w3.org/2005/Atom" xml:lang="${i18n.locale}">`,
+    `<title>${escapeXml(i18n.t("{name}: status", { name }))}</title>`,
     `<id>${escapeXml(origin)}/status</id>`,
     `<link rel="alternate" type="text/html" href="${escapeXml(origin)}/status"/>`,
     `<link rel="self" type="application/atom+xml" href="${escapeXml(origin)}/status.atom"/>`,
     `<author><name>${escapeXml(name)}</name></author>`,
     `<updated>${updated}</updated>`,
-    ...page.incidents.map((incident) => entryOf(origin, incident)),
+    ...page.incidents.map((incident) => entryOf(i18n, origin, incident)),
     "</feed>",
     "",
   ].join("\n");
 }
 
-function entryOf(origin: string, incident: ShownIncident): string {
+function entryOf(i18n: I18n, origin: string, incident: ShownIncident): string {
   const { incidentId, title, status, beginsAt, updates } = incident;
   const link = `${escapeXml(origin)}/status#incident-${incidentId}`;
-  const text = updates.map(({ at, status: then, body }) => `${at}${then === null ? "" : ` ${then}`}\n${body}`);
+  const text = updates.map(({ at, status: then, body }) => `${at}${then === null ? "" : ` ${i18n.t(STATUSES[then])}`}\n${body}`);
   return [
     "<entry>",
-    `<title>${escapeXml(title)} (${status.replace("_", " ")})</title>`,
+    `<title>${escapeXml(i18n.t("{title} ({status})", { title, status: i18n.t(STATUSES[status]) }))}</title>`,
     `<id>${link}</id>`,
     `<link rel="alternate" type="text/html" href="${link}"/>`,
     `<published>${beginsAt}</published>`,
