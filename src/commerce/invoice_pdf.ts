@@ -11,8 +11,8 @@ import { taxText } from "./tax_words.ts";
 
 /**
  * An invoice, receipt or credit note as a PDF file: A4, drawn anew from the stored row each time. It takes 60 to 400 ms, so it is drawn in a
- * worker: see `pdf_drawer.ts`. In the language of the invoice; if that is written from right to left, the page is mirrored. Source: INV-4,
- * LNG-4.
+ * worker: see `pdf_drawer.ts`. In the language of the invoice; if that is written from right to left, the page is mirrored. Source: INV-4, LNG-3,
+ * LNG-5.
  */
 
 /** Points: 72 an inch. */

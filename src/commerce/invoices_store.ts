@@ -108,7 +108,7 @@ export async function issueInvoice(
   return added;
 }
 
-/** The language of an invoice that is issued now: the buyer's; else that of the reseller's brand, or English. Source: LNG-4. */
+/** The language of an invoice that is issued now: the buyer's; else that of the reseller's brand, or English. Source: LNG-3. */
 export async function invoiceLanguage(
   tx: Tx,
   { sellerId, accountId }: Pick<NewInvoice, "sellerId" | "accountId">,

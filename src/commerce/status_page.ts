@@ -115,7 +115,7 @@ export function statusPage({ listed, sums, incidents, sellerId, nowMs, days }: P
   };
 }
 
-/** A page in a language. What its seller wrote, and the names of models, stay. Source: LNG-5. */
+/** A page in a language. What its seller wrote, and the names of models, stay. Source: LNG-2. */
 export function statusPageIn(i18n: I18n, page: StatusPage): StatusPage {
   const named = <Component extends { id: string; name: string }>(one: Component) => {
     return modelIdOf(one.id) === null ? { ...one, name: i18n.t(one.name) } : one;

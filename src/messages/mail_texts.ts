@@ -59,6 +59,19 @@ export function mailText<Kind extends MessageKind>(kind: Kind, facts: MailFacts<
   };
 }
 
+/** The text of a mail that shows that the mail server works. */
+export function testText(i18n: I18n, { brand, from }: { brand: string; from: string }): MailText {
+  return {
+    subject: i18n.t("Test mail from {brand}", { brand }),
+    title: i18n.t("Mail works"),
+    paragraphs: [i18n.t("This is how mails to your customers look: your name, your logo and your colour.")],
+    facts: [[i18n.t("Sent by"), from]],
+    button: null,
+    unsubscribe: null,
+    why: i18n.t("You get this mail because you asked for a test at {brand}.", { brand }),
+  };
+}
+
 type Draft = {
   subject: string;
   /** Default: the subject. */
@@ -260,20 +273,20 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>, i18n: I1
     };
   },
   package_80_percent: (facts, i18n) => {
-    const [left, package_] = [number(facts, "left"), name(facts)];
+    const left = number(facts, "left");
     return {
       subject:
         left === null
-          ? i18n.t("Few requests are left of {name}", { name: package_ })
+          ? i18n.t("Few requests are left of {name}", { name: name(facts) })
           : i18n.t("{count, plural, one {# request is left of {name}} other {# requests are left of {name}}}", {
               count: left,
-              name: package_,
+              name: name(facts),
             }),
       paragraphs: [
         i18n.t("Requests that the package pays for are refused when it is used up. Your keys stay."),
       ],
       facts: [
-        [i18n.t("Package"), package_],
+        [i18n.t("Package"), name(facts)],
         [i18n.t("Requests left"), ofTotal(facts)],
         [i18n.t("Last day"), day(facts, text(facts, "endsAt"))],
       ],

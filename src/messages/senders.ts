@@ -13,7 +13,7 @@ import type { Claimed } from "./claims_store.ts";
 import { isOptional, LINK_KINDS, MAILED_TO_ADDRESS } from "./kinds.ts";
 import { DARK_LOGO_ID, LOGO_ID, type MailLook, mailHtml, mailPlain } from "./mail_html.ts";
 import { findMailServer } from "./mail_servers_store.ts";
-import { type MailText, mailText } from "./mail_texts.ts";
+import { type MailText, mailText, testText } from "./mail_texts.ts";
 import { oneLine } from "./mail_values.ts";
 import { domainOf, type Mail, MailError, operatorServer, resellerServer, type SmtpServer } from "./smtp.ts";
 import { unsubscribeToken } from "./unsubscribe.ts";
@@ -146,15 +146,7 @@ export async function testMail(
   const [look, person] = await Promise.all([lookOf(deps, tenantId), findPerson(deps, personId)]);
   const i18n = textsFor(person?.language ?? null, look);
   const brand = oneLine(look.name);
-  const text: MailText = {
-    subject: i18n.t("Test mail from {brand}", { brand }),
-    title: i18n.t("Mail works"),
-    paragraphs: [i18n.t("This is how mails to your customers look: your name, your logo and your colour.")],
-    facts: [[i18n.t("Sent by"), `${oneLine(server.from.name)} <${server.from.address}>`]],
-    button: null,
-    unsubscribe: null,
-    why: i18n.t("You get this mail because you asked for a test at {brand}.", { brand }),
-  };
+  const text = testText(i18n, { brand, from: `${oneLine(server.from.name)} <${server.from.address}>` });
   const messageId = `<test.${crypto.randomUUID()}@${domainOf(server.from.address)}>`;
   return drawn(text, look, i18n, {
     to: { ...to, name: oneLine(to.name) },

@@ -12,6 +12,7 @@ export const INVOICE: Invoice = {
   accountId: 5,
   number: 42,
   kind: "invoice",
+  language: "en",
   orderId: 117,
   reference: "A1B2C3D4E5F6",
   correctsNumber: null,

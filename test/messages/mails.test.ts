@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import sharp from "sharp";
 import { createLink, inviteAccount, takeLink } from "../../src/accounts/password_links_store.ts";
+import { textsIn } from "../../src/languages/server_texts.ts";
 import { MESSAGE_KINDS } from "../../src/messages/kinds.ts";
 import { mutedKinds, setMailed } from "../../src/messages/mail_choices_store.ts";
 import { saveMailServer } from "../../src/messages/mail_servers_store.ts";
@@ -238,7 +239,9 @@ test("a reseller's mail server must have a public address and a port for mail", 
 });
 
 test("every kind's text is complete, with all its optional values and with none", () => {
-  const bare: MailFacts = { data: {}, brand: "Lumen", site: null, link: null, unsubscribe: null, role: "customer" };
+  const i18n = textsIn("en");
+  const none = { data: {}, site: null, link: null, unsubscribe: null };
+  const bare: MailFacts = { i18n, brand: "Lumen", role: "customer", ...none };
   for (const kind of MESSAGE_KINDS) {
     const { subject, paragraphs, why } = mailText(kind, bare);
     for (const text of [subject, ...paragraphs, why]) expect(text).not.toMatch(/null|undefined|NaN|\s\s/);
@@ -255,7 +258,7 @@ test("every kind's text is complete, with all its optional values and with none"
     for (const [field, value] of Object.entries(EXAMPLES[kind]))
       if (SHOWN.includes(field)) expect([kind, field, said]).toEqual([kind, field, expect.stringContaining(value)]);
   }
-  expect([1_500_000_000n, -20_000_000n, 12_345_000_000_000n, 1_234_500_000n].map(shownUsd)).toEqual([
+  expect([1_500_000_000n, -20_000_000n, 12_345_000_000_000n, 1_234_500_000n].map((nano) => shownUsd(i18n, nano))).toEqual([
     "$1.50",
     "-$0.02",
     "$12,345.00",

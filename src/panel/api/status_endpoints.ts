@@ -18,7 +18,7 @@ import { statusFeed } from "./status_feed.ts";
 
 /**
  * The status page of a host's brand, for everyone: its data for the panel, and the same as JSON and as an Atom feed for programs, which may
- * be read from pages of other origins. In the language of the reader. Source: STA-2, STA-7, STA-8, LNG-5.
+ * be read from pages of other origins. In the language of the reader. Source: STA-2, STA-7, STA-8, LNG-2.
  */
 
 /** Written and compressed documents: one of each kind for each host and language. */

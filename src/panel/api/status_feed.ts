@@ -1,7 +1,7 @@
 import type { I18n } from "@lingui/core";
 import type { ShownIncident, StatusPage } from "../../commerce/status_page.ts";
 
-/** The incidents of a status page as an Atom feed, with an entry for each. Pure. Source: STA-8, LNG-5, RFC 4287. */
+/** The incidents of a status page as an Atom feed, with an entry for each. Pure. Source: STA-8, LNG-2, RFC 4287. */
 
 type Feed = { i18n: I18n; name: string; origin: string; page: StatusPage };
 
