@@ -17,6 +17,7 @@ const invoice = {
     accountId: 5,
     number: 42,
     kind: "invoice" as const,
+    language: "en" as const,
     orderId: 117,
     reference: "A1B2C3D4E5F6",
     correctsNumber: null,

@@ -150,10 +150,13 @@ function checkPrintable(text: string, { param, what }: { param: string; what: st
   if (first === undefined) return;
   const point = (first.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0");
   throw new InputError(
-    sentence("The {what} contains U+{point}, which invoices cannot print. Use Latin, Greek or Cyrillic letters.", {
-      what,
-      point,
-    }),
+    sentence(
+      "The {what} contains U+{point}, which invoices cannot print. Use Latin, Greek, Cyrillic, Arabic or Chinese letters.",
+      {
+        what,
+        point,
+      },
+    ),
     param,
   );
 }

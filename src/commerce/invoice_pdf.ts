@@ -7,7 +7,7 @@ import { numberText, titleIn } from "./invoice_titles.ts";
 import type { Invoice } from "./invoices_store.ts";
 import { printable, unprintable } from "./pdf_fonts.ts";
 import { drawText, heightOf, type Sheet, type Style } from "./pdf_text.ts";
-import { taxText } from "./tax_words.ts";
+import { taxWord } from "./tax_words.ts";
 
 /**
  * An invoice, receipt or credit note as a PDF file: A4, drawn anew from the stored row each time. It takes 60 to 400 ms, so it is drawn in a
@@ -192,7 +192,7 @@ function drawTotal(page: Page, { invoice, looks, y: top }: { invoice: Invoice; l
       ? []
       : [
           [i18n.t("Net"), totalNano - taxNano],
-          [tax.reverseCharge ? i18n.t("VAT, reverse charge") : taxText(i18n, tax), taxNano],
+          [taxText(i18n, tax), taxNano],
         ];
   const height = 76 + sums.length * SUM_HEIGHT + (tax?.reverseCharge ? 28 : 0);
   let y = top;
@@ -214,12 +214,18 @@ function drawTotal(page: Page, { invoice, looks, y: top }: { invoice: Invoice; l
   drawText(page, signed(i18n, invoice, totalNano), end(y, 148), TOTAL);
   y += 36;
   if (tax?.reverseCharge) {
-    const reason = i18n.t(
-      "Reverse charge: the recipient owes the tax (Article 196 of Council Directive 2006/112/EC).",
-    );
+    const reason = i18n.t("Reverse charge: the recipient owes the tax (Article 196 of Council Directive 2006/112/EC).");
     y += drawText(page, reason, start(y, INNER), TEXT) + 6;
   }
   drawText(page, note, start(y, INNER), { ...TEXT, color: QUIET });
+}
+
+function taxText(i18n: I18n, { country, rate, reverseCharge }: NonNullable<Invoice["tax"]>): string {
+  if (reverseCharge) return i18n.t("VAT, reverse charge");
+  const percent = rate / 1000;
+  return taxWord(country) === "VAT"
+    ? i18n.t("VAT {percent, number} %", { percent })
+    : i18n.t("Tax {percent, number} %", { percent });
 }
 
 function noteOf(i18n: I18n, { kind, correctsNumber, issuedAt }: Invoice, { timeZone }: Looks): string {

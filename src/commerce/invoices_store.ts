@@ -11,7 +11,6 @@ import { buyerDetails, invoices, type StoredLine } from "../platform/schema_invo
 import { type OrderTax, orders } from "../platform/schema_offerings.ts";
 import { sellers } from "../platform/schema_sellers.ts";
 import { TOTAL_NANO_MAX } from "./order_amounts.ts";
-import { printedLanguage } from "./pdf_fonts.ts";
 import { OPERATOR } from "./sellers_store.ts";
 
 /**
@@ -118,7 +117,7 @@ export async function invoiceLanguage(
     .from(accounts)
     .leftJoin(brands, eq(brands.resellerId, sellerId))
     .where(eq(accounts.id, accountId));
-  return printedLanguage(languageTag(row?.buyer) ?? languageTag(row?.brand) ?? "en");
+  return languageTag(row?.buyer) ?? languageTag(row?.brand) ?? "en";
 }
 
 /** Takes the seller's next number. A rollback returns it. */

@@ -58,7 +58,17 @@ export async function refundMade(tx: Tx, order: Order, { refund, payment }: Made
   if (payment.problem === null) {
     const language = await invoiceLanguage(tx, { sellerId, accountId });
     const lines = [lineOf(language, order, amountNano - taxNano)];
-    const note = { sellerId, accountId, orderId, language, lines, currency, tax, taxNano, kind: "credit_note" } as const;
+    const note = {
+      sellerId,
+      accountId,
+      orderId,
+      language,
+      lines,
+      currency,
+      tax,
+      taxNano,
+      kind: "credit_note",
+    } as const;
     creditNote = (await issueInvoice(tx, note)).number;
     await tx.update(refunds).set({ creditNote }).where(eq(refunds.id, refundId));
   }

@@ -1,10 +1,13 @@
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { fileURLToPath } from "node:url";
 import { inflateSync } from "node:zlib";
+import { lazily } from "../platform/lazily.ts";
 
 /**
- * The font of PDF files: Inter, with letters for Latin, Greek and Cyrillic scripts. Its package has one small file for
- * each script and weight, so that an invoice with Latin text embeds only one of them.
+ * The fonts of PDF files: Inter for Latin, Greek and Cyrillic letters, IBM Plex Sans for Arabic ones, and Noto Sans for Chinese
+ * characters. Of the first two there is one small file for each script and weight, so that an invoice with Latin text embeds only one of them. The Chinese file is
+ * in `fonts`: the regular weight, with the characters of GB 2312. A PDF file embeds only the letters that it has.
  */
 
 export type Weight = "regular" | "bold";
@@ -24,22 +27,33 @@ const COVERED = {
   "greek-ext":
     "1f00-1f15 1f18-1f1d 1f20-1f45 1f48-1f4d 1f50-1f57 1f59 1f5b 1f5d 1f5f-1f7d 1f80-1fb4 1fb6-1fc4 1fc6-1fd3 1fd6-1fdb 1fdd-1fef 1ff2-1ff4 1ff6-1ffe",
   vietnamese: "300 303 309 323 1ea0-1ef1",
+  arabic: "600-604 606-61b 61e-6a1 6a3-6ff 750-77f",
+  // In noto_sans_sc.txt.
+  chinese: "",
 } as const;
 
 export const SCRIPTS = Object.keys(COVERED) as Script[];
 
-const RANGES = SCRIPTS.flatMap((script) =>
+const RANGES = SCRIPTS.filter((script) => COVERED[script] !== "").flatMap((script) =>
   COVERED[script].split(" ").map((range) => {
     const [first = "", last = first] = range.split("-");
     return { script, first: Number.parseInt(first, 16), last: Number.parseInt(last, 16) };
   }),
 );
 
+/** Read with the first Chinese text. */
+const chinese = lazily(() => new Set(readFileSync(new URL("./fonts/noto_sans_sc.txt", import.meta.url), "utf8")));
+
 /** The file that has a character; undefined: none has it. */
 export function scriptOf(character: string): Script | undefined {
   const point = character.codePointAt(0) ?? 0;
-  return RANGES.find(({ first, last }) => point >= first && point <= last)?.script;
+  const found = RANGES.find(({ first, last }) => point >= first && point <= last)?.script;
+  if (found !== undefined || point < FIRST_CHINESE) return found;
+  return chinese().has(character) ? "chinese" : undefined;
 }
+
+/** The ideographic space. */
+const FIRST_CHINESE = 0x3000;
 
 /** The characters of a text that cannot be printed, each once. Line breaks are not among them. */
 export function unprintable(text: string): string[] {
@@ -54,17 +68,25 @@ export function printable(text: string): string | undefined {
   return /[\p{L}\p{N}]/u.test(left) ? left.replace(/ {2,}/g, " ").trim() : undefined;
 }
 
-/** Read and unpacked once: about 50 KB each. */
+/** Read and unpacked once: about 50 KB each, and 2 MB for Chinese. */
 const files = new Map<string, Buffer>();
 
 /** The file of a script and weight, as TrueType. */
 export function fontFile(script: Script, weight: Weight): Buffer {
-  const name = `@fontsource/inter/files/inter-${script}-${WEIGHTS[weight]}-normal.woff`;
-  const known = files.get(name);
+  const path = pathOf(script, weight);
+  const known = files.get(path);
   if (known) return known;
-  const file = unpacked(readFileSync(createRequire(import.meta.url).resolve(name)));
-  files.set(name, file);
+  const file = unpacked(readFileSync(path));
+  files.set(path, file);
   return file;
+}
+
+/** Where the file of a script and weight is, as WOFF. */
+export function pathOf(script: Script, weight: Weight): string {
+  if (script === "chinese") return fileURLToPath(new URL("./fonts/noto_sans_sc.woff", import.meta.url));
+  const family = script === "arabic" ? "ibm-plex-sans-arabic" : "inter";
+  const name = `@fontsource/${family}/files/${family}-${script}-${WEIGHTS[weight]}-normal.woff`;
+  return createRequire(import.meta.url).resolve(name);
 }
 
 const WOFF_HEAD_BYTES = 44;

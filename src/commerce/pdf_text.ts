@@ -25,8 +25,10 @@ type Run = { script: Script; text: string };
  */
 const FIGURES = { tnum: true, kern: false } as unknown as PDFKit.Mixins.OpenTypeFeatures[];
 
-/** Height of a line, in sizes of the font. */
+/** In sizes of the font: the height of a line, and where its letters stand. Of itself, each font would stand at another height. */
 const LINE = 1.4;
+const BASELINE = 0.96875;
+
 /** Draws a text, wrapped to the width. Returns its height. */
 export function drawText(sheet: Sheet, text: string, place: Place, style: Style): number {
   const lines = wrap(sheet.doc, text, place.width, style);
@@ -45,7 +47,12 @@ function lineHeight({ size }: Style): number {
   return size * LINE;
 }
 
-function drawLine({ doc, direction }: Sheet, line: string, { x, y, width, align = "start" }: Place, style: Style): void {
+function drawLine(
+  { doc, direction }: Sheet,
+  line: string,
+  { x, y, width, align = "start" }: Place,
+  style: Style,
+): void {
   const isRtl = direction === "rtl";
   const runs = runsOf(line, direction);
   const left = isRtl ? doc.page.width - x - width : x;
@@ -54,7 +61,7 @@ function drawLine({ doc, direction }: Sheet, line: string, { x, y, width, align 
   for (const { script, text } of runs) {
     setFont(doc, script, style);
     const features = style.isFigures ? { features: FIGURES } : {};
-    doc.text(text, at, y, { lineBreak: false, ...features });
+    doc.text(text, at, y + BASELINE * style.size, { lineBreak: false, baseline: "alphabetic", ...features });
     at += doc.widthOfString(text, features);
   }
 }
@@ -117,7 +124,9 @@ const charWidths = new Map<string, number>();
 /** The line in runs of one font file each, from left to right. Characters that no file has are left out: see `printable`. */
 function runsOf(line: string, direction: Sheet["direction"]): Run[] {
   if (!RTL_LETTER.test(line)) return fontRuns(line);
-  return levelRuns(line, direction).flatMap(({ text, isRtl }) => (isRtl ? fontRuns(text).reverse().map(mirrored) : fontRuns(text)));
+  return levelRuns(line, direction).flatMap(({ text, isRtl }) =>
+    isRtl ? fontRuns(text).reverse().map(mirrored) : fontRuns(text),
+  );
 }
 
 const RTL_LETTER = /[\p{Script=Arabic}\p{Script=Hebrew}]/u;

@@ -10,7 +10,10 @@ const PAYMENTS = { admin: "/admin/payments", reseller: "/payments" };
 
 /** What several messages of a kind are called, and the page that lists what they tell of. */
 const DIGESTED: Readonly<Record<KindByOthers, Words>> = {
-  customer_signed_up: { words: /*i18n*/ "New customers", path: { admin: "/admin/sign-up", reseller: "/sign-up-settings" } },
+  customer_signed_up: {
+    words: /*i18n*/ "New customers",
+    path: { admin: "/admin/sign-up", reseller: "/sign-up-settings" },
+  },
   order_placed: { words: /*i18n*/ "New orders", path: ORDERS },
   payment_received: { words: /*i18n*/ "Payments received", path: PAYMENTS },
   order_waits: { words: /*i18n*/ "Paid orders that wait for you", path: ORDERS },

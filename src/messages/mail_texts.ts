@@ -189,10 +189,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>, i18n: I1
   }),
   password_changed: (facts, i18n) => ({
     subject: i18n.t("Your password at {brand} was changed", { brand: facts.brand }),
-    paragraphs: [
-      i18n.t("The password of your account was changed. All other devices were signed out."),
-      notYou(facts),
-    ],
+    paragraphs: [i18n.t("The password of your account was changed. All other devices were signed out."), notYou(facts)],
     button: page(facts, "/forgot", i18n.t("Set a new password")),
     why: security(facts),
   }),
@@ -236,10 +233,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>, i18n: I1
   },
   identity_linked: (facts, i18n) => ({
     subject: i18n.t("A sign-in was linked to your account at {brand}", { brand: facts.brand }),
-    paragraphs: [
-      i18n.t("Who signs in there now signs in here, without the password and a code."),
-      notYou(facts),
-    ],
+    paragraphs: [i18n.t("Who signs in there now signs in here, without the password and a code."), notYou(facts)],
     facts: [
       [i18n.t("Identity provider"), text(facts, "provider")],
       [i18n.t("Address there"), text(facts, "email")],
@@ -282,9 +276,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>, i18n: I1
               count: left,
               name: name(facts),
             }),
-      paragraphs: [
-        i18n.t("Requests that the package pays for are refused when it is used up. Your keys stay."),
-      ],
+      paragraphs: [i18n.t("Requests that the package pays for are refused when it is used up. Your keys stay.")],
       facts: [
         [i18n.t("Package"), name(facts)],
         [i18n.t("Requests left"), ofTotal(facts)],
@@ -526,11 +518,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>, i18n: I1
     return {
       subject: amount === null ? i18n.t("Refund of a payment") : i18n.t("Refund of {amount}", { amount }),
       paragraphs: [i18n.t("Your payment was refunded."), text(facts, "reason")],
-      facts: [
-        [i18n.t("Refund"), amount],
-        ...order(facts),
-        [i18n.t("Credit note"), text(facts, "invoiceNumber")],
-      ],
+      facts: [[i18n.t("Refund"), amount], ...order(facts), [i18n.t("Credit note"), text(facts, "invoiceNumber")]],
       button: orderPage(facts),
     };
   },
@@ -623,10 +611,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>, i18n: I1
         ),
       ],
       facts: [
-        ...counted.map(({ count, words }): [string, string] => [
-          words,
-          count.toLocaleString(localesOf(i18n).numbers),
-        ]),
+        ...counted.map(({ count, words }): [string, string] => [words, count.toLocaleString(localesOf(i18n).numbers)]),
         [i18n.t("Since"), inUtc(facts, text(facts, "since"))],
       ],
       button: page(facts, only?.path[facts.role === "admin" ? "admin" : "reseller"] ?? "/", i18n.t("See the panel")),

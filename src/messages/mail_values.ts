@@ -85,7 +85,9 @@ export function moment(facts: Zoned, iso: string | null): string | null {
 function inZone(facts: Zoned, iso: string | null, options: Intl.DateTimeFormatOptions): string | null {
   const ms = Date.parse(iso ?? "");
   if (Number.isNaN(ms)) return null;
-  return new Intl.DateTimeFormat(localesOf(facts.i18n).dates, { timeZone: zoneOf(facts), ...options }).format(new Date(ms));
+  return new Intl.DateTimeFormat(localesOf(facts.i18n).dates, { timeZone: zoneOf(facts), ...options }).format(
+    new Date(ms),
+  );
 }
 
 function zoneOf(facts: Zoned): string {

@@ -1,5 +1,5 @@
-import { accentCss } from "../accounts/accent.ts";
 import type { I18n } from "@lingui/core";
+import { accentCss } from "../accounts/accent.ts";
 import { type Account, findPerson } from "../accounts/accounts_store.ts";
 import { loadBrand } from "../accounts/brands_store.ts";
 import { signInHostOf } from "../accounts/password_links_store.ts";
@@ -166,7 +166,13 @@ export function drawn(
     { id: LOGO_ID, png: look.logoLight },
     { id: DARK_LOGO_ID, png: look.logoDark },
   ].flatMap(({ id, png }) => (png === null ? [] : [{ id, png }]));
-  return { ...rest, subject: text.subject, text: mailPlain(text, look, i18n), html: mailHtml(text, look, i18n), pictures };
+  return {
+    ...rest,
+    subject: text.subject,
+    text: mailPlain(text, look, i18n),
+    html: mailHtml(text, look, i18n),
+    pictures,
+  };
 }
 
 /** Where an account signs in; null: its reseller has no active domain. */

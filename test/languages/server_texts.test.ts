@@ -19,13 +19,20 @@ const LOOK: MailLook = {
   ...{ accent: "#00647c", onAccent: "#ffffff", logoLight: null, logoDark: null },
 };
 /** What is written by Intl, and by the mail itself. */
-const WRITTEN = ["November", "December", "UTC", "utf", "Lumen", "help@lumen.example", ...Object.values(SITE)];
+const WRITTEN = [
+  ...["November", "December", "UTC", "Lumen", "help@lumen.example", "https://ai.lumen.example/forgot"],
+  ...Object.values(SITE),
+];
 
 /** All mails: each kind with all values, with none, and in its other forms. */
 function drafts(): { kind: string; text: MailText; values: string[] }[] {
   const i18n = wordless();
   const kinds = MESSAGE_KINDS.flatMap((kind) =>
-    [EXAMPLES[kind], {}, { ...EXAMPLES[kind], ...OTHER_VALUES }].flatMap((data) =>
+    [
+      EXAMPLES[kind],
+      {},
+      { ...EXAMPLES[kind], ...OTHER_VALUES, ...(kind.startsWith("dispute") && { reason: "product_not_received" }) },
+    ].flatMap((data) =>
       (["customer", "reseller", "admin"] as const).map((role) => {
         const facts: MailFacts = { i18n, data, brand: "Lumen", role, ...SITE };
         return { kind, text: mailText(kind, facts), values: textsOf(data) };
@@ -40,14 +47,19 @@ function drafts(): { kind: string; text: MailText; values: string[] }[] {
 const OTHER_VALUES = {
   ...{ to: "old", source: "balance", trial: "taken", problem: "balance_low", retriesAt: null, nextName: null },
   ...{ offeringName: null, amountNanoUsd: "20000000000", totalNano: null, customerName: null, waitsFor: "seller" },
-  ...{ names: ["One"], status: "won", reason: "product_not_received", dueAt: null, counts: { dispute_closed: 1 } },
+  ...{ names: ["One"], status: "won", dueAt: null, counts: { dispute_closed: 1 } },
 };
 
 /** The texts in the data of a message; codes are not among them. */
 function textsOf(data: object): string[] {
   const { problem, trial, source, waitsFor, reason, status, ...shown } = data as Record<string, unknown>;
   const free = typeof reason === "string" && /^[A-Z]/.test(reason) ? [reason] : [];
-  return [...free, ...Object.values(shown).flat().filter((value) => typeof value === "string")];
+  return [
+    ...free,
+    ...Object.values(shown)
+      .flat()
+      .filter((value) => typeof value === "string"),
+  ];
 }
 
 test("no mail has a word that is not translated, with all its values and with none", () => {
@@ -115,7 +127,7 @@ test("no invoice has a word that is not translated", async () => {
 });
 
 test("no status page or feed has a word that is not translated", () => {
-  const component = { status: "operational", uptime: 1, days: [1] } as const;
+  const component = { status: "operational" as const, uptime: 1, days: [1] };
   const page: StatusPage = {
     ...{ status: "operational", at: "2026-11-30T00:00:00.000Z", firstDay: "2026-11-01" },
     components: [

@@ -258,10 +258,7 @@ test("every kind's text is complete, with all its optional values and with none"
     for (const [field, value] of Object.entries(EXAMPLES[kind]))
       if (SHOWN.includes(field)) expect([kind, field, said]).toEqual([kind, field, expect.stringContaining(value)]);
   }
-  expect([1_500_000_000n, -20_000_000n, 12_345_000_000_000n, 1_234_500_000n].map((nano) => shownUsd(i18n, nano))).toEqual([
-    "$1.50",
-    "-$0.02",
-    "$12,345.00",
-    "$1.2345",
-  ]);
+  expect(
+    [1_500_000_000n, -20_000_000n, 12_345_000_000_000n, 1_234_500_000n].map((nano) => shownUsd(i18n, nano)),
+  ).toEqual(["$1.50", "-$0.02", "$12,345.00", "$1.2345"]);
 });

@@ -108,6 +108,7 @@ const rules: Record<string, () => Promise<boolean> | boolean> = {
         accountId: 5,
         number: 42,
         kind: "invoice" as const,
+        language: "en" as const,
         orderId: 1,
         reference: "A1B2C3D4E5F6",
         correctsNumber: null,

@@ -35,7 +35,9 @@ export function statusFeed({ i18n, name, origin, page }: Feed): string {
 function entryOf(i18n: I18n, origin: string, incident: ShownIncident): string {
   const { incidentId, title, status, beginsAt, updates } = incident;
   const link = `${escapeXml(origin)}/status#incident-${incidentId}`;
-  const text = updates.map(({ at, status: then, body }) => `${at}${then === null ? "" : ` ${i18n.t(STATUSES[then])}`}\n${body}`);
+  const text = updates.map(
+    ({ at, status: then, body }) => `${at}${then === null ? "" : ` ${i18n.t(STATUSES[then])}`}\n${body}`,
+  );
   return [
     "<entry>",
     `<title>${escapeXml(i18n.t("{title} ({status})", { title, status: i18n.t(STATUSES[status]) }))}</title>`,
