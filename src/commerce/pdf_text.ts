@@ -139,7 +139,7 @@ function mirrored({ script, text }: Run): Run {
   return { script, text: turned.join("") };
 }
 
-/** The parts of a line that have one direction each, from left to right. Source: Unicode UAX #9, L2. */
+/** The parts of a line that have one direction each, from left to right, ordered by rule L2 of Unicode annex 9. */
 function levelRuns(line: string, direction: Sheet["direction"]): { text: string; isRtl: boolean }[] {
   const { levels } = bidi.getEmbeddingLevels(line, direction);
   const runs: { text: string; level: number }[] = [];

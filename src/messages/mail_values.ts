@@ -5,7 +5,7 @@ import { decimalUsd } from "../platform/usd.ts";
 
 /**
  * Values of a message as its texts show them: plain text on one line, in the language of the mail, or null if the message lacks the value.
- * The examples are English. Pure. Source: MSG-7, LNG-3.
+ * The examples are English. Pure. Source: MSG-7, LNG-4.
  */
 
 const VALUE_CHARS_MAX = 500;

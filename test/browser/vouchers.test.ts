@@ -88,10 +88,10 @@ test(
     const { world } = panel.shop;
     const person = await world.addCustomer(panel.acme.accountId);
     const settings = await panel.visit(person, "/settings", { host: ACME_HOST });
-    await settings.page.getByLabel("Name on invoices").fill("株式会社");
+    await settings.page.getByLabel("Name on invoices").fill("주식회사");
     settings.expectProblem(/^422 PUT \/api\/panel\/settings\/invoices$/);
     await settings.page.getByRole("button", { name: "Save invoice details" }).click();
-    await said(settings.page, /U\+682A, which invoices cannot print/);
+    await said(settings.page, /U\+C8FC, which invoices cannot print/);
     await settings.page.getByLabel("Name on invoices").fill("Παπαδόπουλος");
     await settings.page.getByRole("button", { name: "Save invoice details" }).click();
     await said(settings.page, "Invoice details saved.");

@@ -95,6 +95,15 @@ test("Latin, Greek, Cyrillic, Vietnamese and Chinese names are printed; a name i
   expect(unprintable("ok주ok주")).toEqual(["주"]);
 });
 
+test("an Arabic invoice is mirrored, and its letters are joined from right to left", async () => {
+  const arabic = { ...invoice, language: "ar" as const, buyer: { ...invoice.buyer, name: "فاتورة" } };
+  const words = (layout: string) => layout.split("\n").find((row) => row.includes("Berlin")) ?? "";
+  // The seller stands at the side where a line begins.
+  expect(words(textOf(await invoicePdf(invoice, LOOKS)))).toStartWith("10119 Berlin");
+  expect(words(textOf(await invoicePdf(arabic, LOOKS))).replace(/[\u202a-\u202e]/g, "")).toMatch(/10119 Berlin$/);
+  expect(textOf(await invoicePdf(arabic, LOOKS))).toContain(arabic.buyer.name);
+});
+
 test("many lines continue on further pages, each with the table's head and a page number", async () => {
   const lines = Array.from({ length: 200 }, (_, i) => ({
     ...line,

@@ -121,6 +121,34 @@ test("a reseller's customers get mail from its server, in its name, colour and l
     expect(mail?.raw.toLowerCase()).not.toContain(word.toLowerCase());
 });
 
+test("a mail is in the language of its reader, else of the brand, else in English", async () => {
+  const { accountId } = await brandedReseller();
+  await saveMailServer(by(), accountId, SERVER);
+  const customer = await world.addCustomer(accountId);
+  const address = await world.emailOf(customer);
+  const messages = world.start();
+  const tagOf = async (to: string) => {
+    await messages.run();
+    return /<html lang="(\w+)" dir="(\w+)">/.exec(String(resellerBox.to(to).at(-1)?.html))?.slice(1);
+  };
+  const told = { kind: "password_changed", accountId: customer.accountId } as const;
+  await world.tell(told);
+  expect(await tagOf(address)).toEqual(["en", "ltr"]);
+  await world.sql`update brands set language = 'es' where reseller_id = ${accountId}`;
+  await world.tell(told);
+  expect(await tagOf(address)).toEqual(["es", "ltr"]);
+  await world.sql`update accounts set language = 'ar' where id = ${customer.accountId}`;
+  await world.tell(told);
+  expect(await tagOf(address)).toEqual(["ar", "rtl"]);
+  // To an address without an account: the language of the page on which it was entered.
+  const { encrypt } = await import("../../src/platform/crypto.ts");
+  const urlCiphertext = encrypt(world.deps.config.secretKey, "https://lumen.example/x").toString("base64");
+  const expiresAt = new Date(Date.now() + HOUR_MS).toISOString();
+  const stranger = { urlCiphertext, expiresAt, address: `new${accountId}@example.com` };
+  await world.tell({ kind: "sign_up", accountId, data: { ...stranger, language: "de" } });
+  expect(await tagOf(stranger.address)).toEqual(["de", "ltr"]);
+});
+
 test("no name, subject or value can add a header or HTML", async () => {
   const evil = "Eve\r\nBcc: victim@example.com\r\n\r\n<script>alert(1)</script>";
   const { accountId } = await world.addReseller();

@@ -332,7 +332,7 @@ describe("invoices", () => {
   test("details that cannot be printed are refused with their field; each tenant's details are separate", async () => {
     const person = await customer(acme.accountId);
     for (const [body, param] of [
-      [{ name: "株式会社", address: null, taxNumber: null, vatNumber: null }, "name"],
+      [{ name: "주식회사", address: null, taxNumber: null, vatNumber: null }, "name"],
       [{ name: "a\u202eb", address: null, taxNumber: null, vatNumber: null }, "name"],
       [{ name: "x".repeat(10_000), address: null, taxNumber: null, vatNumber: null }, "name"],
       [{ name: null, address: "\u0007", taxNumber: null, vatNumber: null }, "address"],
