@@ -1,4 +1,5 @@
 import { expect, test } from "bun:test";
+import { serverCatalogue } from "../../scripts/catalogues.ts";
 import { invoicePdf } from "../../src/commerce/invoice_pdf.ts";
 import { type StatusPage, statusPageIn } from "../../src/commerce/status_page.ts";
 import { LANGUAGE_TAGS } from "../../src/languages/languages.ts";
@@ -9,7 +10,7 @@ import { type MailFacts, type MailText, mailText, testText } from "../../src/mes
 import { statusFeed } from "../../src/panel/api/status_feed.ts";
 import { INVOICE, LOOKS, textOf } from "../commerce/sample_invoice.ts";
 import { EXAMPLES } from "../messages/examples.ts";
-import { expectOnly, wordless } from "./wordless.ts";
+import { asked, expectOnly, wordless } from "./wordless.ts";
 
 /** Mails, invoices and status pages have no words that are not translated. Source: LNG-1, LNG-3. */
 
@@ -151,4 +152,10 @@ test("no status page or feed has a word that is not translated", () => {
   const feed = statusFeed({ i18n: wordless(), name: "Lumen", origin: "https://ai.lumen.example", page });
   const text = feed.replace(/<\?[^>]+>|<[^>]+>/g, "\n").replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, "");
   expectOnly(text, ["Lumen", "https://ai.lumen.example/status#incident-1", "Disks"], "feed");
+});
+
+test("every text of them is in the catalogues", async () => {
+  const { texts } = await serverCatalogue("de");
+  expect(asked.size).toBeGreaterThan(200);
+  expect([...asked].filter((text) => !texts.has(text))).toEqual([]);
 });

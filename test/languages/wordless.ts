@@ -5,9 +5,15 @@ import type { LanguageTag } from "../../src/languages/languages.ts";
 
 /** A language whose words have no letters: what has letters was not translated, or is a value. */
 
+/** Every text that was asked for. */
+export const asked = new Set<string>();
+
 export function wordless(locale: LanguageTag = "en"): I18n {
   const i18n = setupI18n();
-  i18n.setMessagesCompiler((text) => withoutLetters(compileMessage(text)));
+  i18n.setMessagesCompiler((text) => {
+    asked.add(text);
+    return withoutLetters(compileMessage(text));
+  });
   i18n.loadAndActivate({ locale, messages: {} });
   return i18n;
 }
