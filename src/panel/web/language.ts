@@ -39,14 +39,15 @@ export function Trans({ values = {}, ...rest }: TransProps): ReactElement {
 const KEPT_S = 31_536_000;
 
 /**
- * Shows the panel in a language from now on in this browser: loads the page again. null: in that of the brand. Does nothing where cookies
- * are forbidden, since the page would come back as it is.
+ * Shows the panel in a language from now on in this browser: loads the page again. null: in that of the brand. Returns whether it does: not
+ * where cookies are forbidden, since the page would come back as it is.
  */
-export function showIn(tag: LanguageTag | null): void {
+export function showIn(tag: LanguageTag | null): boolean {
   const secure = window.location.protocol === "https:" ? "; secure" : "";
   const kept = tag === null ? "; max-age=0" : `${tag}; max-age=${KEPT_S}`;
   // biome-ignore lint/suspicious/noDocumentCookie: the Cookie Store API is not in every browser, and asynchronous.
   document.cookie = `${LANGUAGE_COOKIE}=${kept}; path=/; samesite=lax${secure}`;
-  const isKept = document.cookie.split("; ").includes(`${LANGUAGE_COOKIE}=${tag}`);
-  if (tag === null || isKept) window.location.reload();
+  const isKept = tag === null || document.cookie.split("; ").includes(`${LANGUAGE_COOKIE}=${tag}`);
+  if (isKept) window.location.reload();
+  return isKept;
 }

@@ -19,6 +19,7 @@ import { createRoot } from "react-dom/client";
 import { Redirect, Route, Switch, useLocation, useSearch } from "wouter";
 import { ApiError, call, useMeQuery, useSignOut } from "./api.ts";
 import { FAILURES } from "./failures.ts";
+import { language, showIn } from "./language.ts";
 import { movedTo } from "./places.ts";
 import { maySee, preloadPage, ROUTES, SIGNED_OUT } from "./routes.tsx";
 import { Shell } from "./shell.tsx";
@@ -104,6 +105,8 @@ function SignedIn() {
     if (error && !isSignedOut(error)) return <ErrorState error={error} onRetry={() => void refetch()} />;
     return <PageSkeleton />;
   }
+  const { language: chosen } = me.person;
+  if (chosen !== null && chosen !== language && showIn(chosen)) return <PageSkeleton />;
   const leave = async () => {
     try {
       window.location.replace((await signOut()) ?? SIGN_IN);

@@ -56,7 +56,7 @@ export function Shell({ me, theme, onTheme, onSignOut, onLeaveView, children }: 
     <div className="flex min-h-dvh flex-col" data-viewing={me.viewing ? "" : undefined}>
       <a
         href="#content"
-        className="fixed top-2 left-2 z-50 -translate-y-16 rounded-md bg-raised px-4 py-2 font-medium text-accent-text focus:translate-y-0 focus:shadow-overlay"
+        className="fixed top-2 start-2 z-50 -translate-y-16 rounded-md bg-raised px-4 py-2 font-medium text-accent-text focus:translate-y-0 focus:shadow-overlay"
       >
         <Trans>Skip to content</Trans>
       </a>
@@ -133,7 +133,7 @@ function Rail({
   onSearch: () => void;
 }) {
   return (
-    <header className="sticky top-(--bar) z-10 hidden h-[calc(100dvh-var(--bar))] w-16 flex-none flex-col border-r border-line md:flex lg:w-56">
+    <header className="sticky top-(--bar) z-10 hidden h-[calc(100dvh-var(--bar))] w-16 flex-none flex-col border-e border-line md:flex lg:w-56">
       <div className="flex h-14 flex-none items-center px-3 lg:px-5">
         <Brand brand={brand} isNarrow />
       </div>
@@ -144,7 +144,7 @@ function Rail({
           className="flex min-h-9 w-full items-center justify-center gap-3 rounded-md text-13 text-ink-3 transition-colors hover:bg-hover lg:justify-start lg:border lg:border-line lg:px-3"
         >
           <Search size={16} aria-hidden className="flex-none" />
-          <span className="flex-1 text-left max-lg:sr-only">{t`Go to`}</span>
+          <span className="flex-1 text-start max-lg:sr-only">{t`Go to`}</span>
           <kbd aria-hidden className="hidden font-sans text-12 lg:block">
             {IS_MAC ? "⌘K" : "Ctrl K"}
           </kbd>
@@ -290,7 +290,7 @@ function AccountMenu({ me, theme, onTheme, onSignOut }: AccountProps) {
       trigger={
         <button
           type="button"
-          className="flex min-h-10 w-full items-center justify-center gap-3 rounded-md text-left transition-colors hover:bg-hover lg:justify-start lg:px-2"
+          className="flex min-h-10 w-full items-center justify-center gap-3 rounded-md text-start transition-colors hover:bg-hover lg:justify-start lg:px-2"
         >
           <span
             aria-hidden

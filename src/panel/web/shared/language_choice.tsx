@@ -1,26 +1,20 @@
 import { t } from "@lingui/core/macro";
-import { LANGUAGE_TAGS, LANGUAGES, type LanguageTag } from "../../../languages/languages.ts";
+import type { LanguageTag } from "../../../languages/languages.ts";
 import { api, ask, useMe } from "../api.ts";
-import { language, showIn } from "../language.ts";
+import { showIn } from "../language.ts";
+import { LANGUAGE_OPTIONS } from "../ui/browser_language.tsx";
 import { Field, NativeSelect, type Option } from "../ui/fields.tsx";
 import { toast } from "../ui/toast.ts";
 import { useViewer } from "./page_hooks.ts";
 
-/** Choosing a language: before signing in for the browser, in the settings for the person. */
-
-const OPTIONS = LANGUAGE_TAGS.map((tag): Option<LanguageTag> => ({ value: tag, label: LANGUAGES[tag].name }));
+/** Choosing the language of a person, or of a brand. */
 
 /** Without a choice, that of the browser or the brand. */
 const NO_CHOICE = "";
 
 /** The options of a field that may stay without a choice. */
 export function languageOptions(none: string): Option<LanguageTag | typeof NO_CHOICE>[] {
-  return [{ value: NO_CHOICE, label: none }, ...OPTIONS];
-}
-
-/** On pages without a person: this browser's. */
-export function BrowserLanguage() {
-  return <NativeSelect label={t`Language`} value={language} onValue={showIn} options={OPTIONS} lang="" />;
+  return [{ value: NO_CHOICE, label: none }, ...LANGUAGE_OPTIONS];
 }
 
 /** In the settings: the person's, on every device and in their mails. */

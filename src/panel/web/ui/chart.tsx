@@ -3,6 +3,7 @@ import { Trans } from "@lingui/react/macro";
 import { BarChart3, Table2 } from "lucide-react";
 import { type KeyboardEvent, type PointerEvent, useEffect, useId, useRef, useState } from "react";
 import { formatCalendarDay, formatCompact, formatCount, formatMonth, formatTime, formatZoneTime } from "../format.ts";
+import { DIRECTION } from "../language.ts";
 import { Button } from "./buttons.tsx";
 import { fillOf, type Look, looksOf, Swatch, Textures } from "./chart_looks.tsx";
 import { Axes, HEIGHT, PAD, type Plot, plotOf } from "./chart_plot.tsx";
@@ -104,7 +105,7 @@ export function DayChart({
           size="sm"
           icon={isTable ? BarChart3 : Table2}
           onClick={() => setTable(!isTable)}
-          className="-mr-3"
+          className="-me-3"
         >
           {isTable ? t`Show as chart` : t`Show as table`}
         </Button>
@@ -174,7 +175,7 @@ function Bars(props: BarsProps) {
   const point = (event: PointerEvent<SVGSVGElement>) =>
     setActive(plot.dayAt(event.clientX - event.currentTarget.getBoundingClientRect().left));
   return (
-    <div ref={box} className="relative min-w-0">
+    <div ref={box} dir="ltr" className="relative min-w-0">
       <span id={hintId} className="sr-only">
         {keys}
       </span>
@@ -369,6 +370,7 @@ function Tip({
 }) {
   return (
     <div
+      dir={DIRECTION}
       aria-hidden
       className="pointer-events-none absolute top-0 z-10 w-48 animate-fade rounded-md bg-raised p-3 text-12 shadow-overlay"
       style={{ left: x }}
@@ -410,16 +412,16 @@ function NumbersTable({ title, head, days, names, isBeside, series, format }: Nu
       className="text-13"
       head={
         <>
-          <th scope="col" className="text-left font-medium">
+          <th scope="col" className="text-start font-medium">
             {head}
           </th>
           {series.map(({ name }) => (
-            <th key={name} scope="col" className="text-right font-medium">
+            <th key={name} scope="col" className="text-end font-medium">
               {name}
             </th>
           ))}
           {!isBeside && (
-            <th scope="col" className="text-right font-medium">
+            <th scope="col" className="text-end font-medium">
               <Trans context="the sum of all series">All</Trans>
             </th>
           )}
@@ -428,15 +430,15 @@ function NumbersTable({ title, head, days, names, isBeside, series, format }: Nu
     >
       {days.map((day, index) => (
         <tr key={day} className="border-t border-line">
-          <th scope="row" className="text-left font-medium whitespace-nowrap">
+          <th scope="row" className="text-start font-medium whitespace-nowrap">
             {names[index]}
           </th>
           {series.map(({ name, values }) => (
-            <td key={name} className="text-right">
+            <td key={name} className="text-end">
               {format(values[index] ?? 0)}
             </td>
           ))}
-          {!isBeside && <td className="text-right font-medium">{format(sumOf(series, index))}</td>}
+          {!isBeside && <td className="text-end font-medium">{format(sumOf(series, index))}</td>}
         </tr>
       ))}
     </ScrollingTable>

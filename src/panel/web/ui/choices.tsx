@@ -207,7 +207,7 @@ export function CheckboxList({
       <legend className="mb-1 text-13 font-medium">{label}</legend>
       <Checkbox label={allLabel} checked={value === null} onValue={(all) => onValue(all ? null : [])} />
       {value !== null && (
-        <div className="ml-2 grid gap-1 border-l border-line pl-5">
+        <div className="ms-2 grid gap-1 border-s border-line ps-5">
           {options.length >= FILTER_FROM && (
             <TextInput
               value={typed}
@@ -283,8 +283,8 @@ export function Switch({
         <span
           aria-hidden
           className={cx(
-            "absolute top-1/2 left-0.5 size-3.5 -translate-y-1/2 rounded-full transition-transform",
-            checked ? "translate-x-4 bg-on-accent" : "bg-edge",
+            "absolute top-1/2 start-0.5 size-3.5 -translate-y-1/2 rounded-full transition-transform",
+            checked ? "translate-x-4 bg-on-accent rtl:-translate-x-4" : "bg-edge",
           )}
         />
       </button>

@@ -81,7 +81,7 @@ export function CollapsedField({
       open={isOpen || isWrong}
       onOpen={setOpen}
     >
-      <div className="pt-1 pb-4 pl-6">{children}</div>
+      <div className="pt-1 pb-4 ps-6">{children}</div>
     </Collapsed>
   );
 }

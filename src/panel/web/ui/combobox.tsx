@@ -44,7 +44,7 @@ export function Combobox<Value extends string>(props: ComboboxProps<Value>) {
   const icon = "pointer-events-none absolute top-1/2 -translate-y-1/2 text-ink-3";
   return (
     <span className={cx("relative block", props.className)}>
-      <Search size={16} aria-hidden className={cx(icon, "left-3")} />
+      <Search size={16} aria-hidden className={cx(icon, "start-3")} />
       <input
         id={ownId}
         {...field}
@@ -65,9 +65,9 @@ export function Combobox<Value extends string>(props: ComboboxProps<Value>) {
         onBlur={close}
         onKeyDown={onKeyDown}
         onChange={(event) => type(event.currentTarget.value)}
-        className="control pr-9 pl-9 text-ellipsis"
+        className="control pe-9 ps-9 text-ellipsis"
       />
-      <ChevronDown size={16} aria-hidden className={cx(icon, "right-3")} />
+      <ChevronDown size={16} aria-hidden className={cx(icon, "end-3")} />
       <div
         ref={list}
         id={listId}

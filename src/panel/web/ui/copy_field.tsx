@@ -3,6 +3,7 @@ import { Trans } from "@lingui/react/macro";
 import { KeyRound } from "lucide-react";
 import { type KeyboardEvent, type ReactNode, useEffect, useId, useState } from "react";
 import { SECRET } from "../copy.ts";
+import { DIRECTION } from "../language.ts";
 import { Button } from "./buttons.tsx";
 import { Checkbox } from "./choices.tsx";
 import { CopyButton } from "./copy_text.tsx";
@@ -59,7 +60,8 @@ export function SnippetTabs({
   if (shown === undefined) return null;
   const onKeyDown = (event: KeyboardEvent) => {
     const at = snippets.indexOf(shown);
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    const forward = DIRECTION === "rtl" ? -1 : 1;
+    const step = { ArrowRight: forward, ArrowLeft: -forward }[event.key];
     const next = snippets[step === undefined ? -1 : (at + step + snippets.length) % snippets.length];
     if (next === undefined) return;
     event.preventDefault();
@@ -68,7 +70,7 @@ export function SnippetTabs({
   };
   return (
     <div className="min-w-0 overflow-hidden rounded-md border border-line bg-sunken">
-      <div className="flex items-center justify-between gap-2 border-b border-line pr-1.5">
+      <div className="flex items-center justify-between gap-2 border-b border-line pe-1.5">
         <div
           role="tablist"
           aria-label={label}

@@ -55,7 +55,7 @@ export function Dialog(props: DialogProps) {
 }
 
 export function Drawer(props: DialogProps) {
-  return <Overlay {...props} className="overlay-slide fixed inset-y-0 right-0 w-full sm:max-w-[30rem]" />;
+  return <Overlay {...props} className="overlay-slide fixed inset-y-0 end-0 w-full sm:max-w-[30rem]" />;
 }
 
 function Overlay({
@@ -118,7 +118,7 @@ function Overlay({
 
 function Header({ title, description }: Pick<DialogProps, "title" | "description">) {
   return (
-    <header className="flex items-start gap-4 border-b border-line py-3 pr-3 pl-4 sm:pl-6">
+    <header className="flex items-start gap-4 border-b border-line py-3 pe-3 ps-4 sm:ps-6">
       <div className="min-w-0 flex-1 py-[calc((var(--control)-1.5rem)/2)]">
         <Radix.Title className="text-16 leading-6 font-semibold">{title}</Radix.Title>
         {description !== undefined && (

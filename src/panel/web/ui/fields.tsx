@@ -104,20 +104,20 @@ export function TextInput({ onValue, mono, before, after, className, type = "tex
       autoCapitalize={mono ? "none" : undefined}
       {...rest}
       onChange={(event) => onValue?.(event.currentTarget.value)}
-      className={cx("control", mono && "font-mono", before != null && "pl-8", after != null && "pr-20", className)}
+      className={cx("control", mono && "font-mono", before != null && "ps-8", after != null && "pe-20", className)}
     />
   );
   if (before == null && after == null) return input;
   return (
     <span className="relative block">
       {before != null && (
-        <span className="pointer-events-none absolute inset-y-0 left-3 grid place-content-center text-14 text-ink-3">
+        <span className="pointer-events-none absolute inset-y-0 start-3 grid place-content-center text-14 text-ink-3">
           {before}
         </span>
       )}
       {input}
       {after != null && (
-        <span className="pointer-events-none absolute inset-y-0 right-3 grid place-content-center text-13 text-ink-3">
+        <span className="pointer-events-none absolute inset-y-0 end-3 grid place-content-center text-13 text-ink-3">
           {after}
         </span>
       )}
@@ -220,12 +220,12 @@ export function PasswordInput({ onValue, ...rest }: Omit<TextInputProps, "type" 
   const [isShown, setShown] = useState(false);
   return (
     <span className="relative block">
-      <TextInput {...rest} {...(onValue && { onValue })} type={isShown ? "text" : "password"} className="pr-16" />
+      <TextInput {...rest} {...(onValue && { onValue })} type={isShown ? "text" : "password"} className="pe-16" />
       <button
         type="button"
         aria-pressed={isShown}
         onClick={() => setShown(!isShown)}
-        className="absolute inset-y-1 right-1 rounded-sm px-3 text-13 font-medium text-ink-2 hover:bg-hover hover:text-ink"
+        className="absolute inset-y-1 end-1 rounded-sm px-3 text-13 font-medium text-ink-2 hover:bg-hover hover:text-ink"
       >
         {isShown ? (
           <Trans>
@@ -314,7 +314,7 @@ export function NativeSelect<Value extends string>({
       <ChevronDown
         size={16}
         aria-hidden
-        className="pointer-events-none absolute top-1/2 right-3 -translate-y-1/2 text-ink-3"
+        className="pointer-events-none absolute top-1/2 end-3 -translate-y-1/2 text-ink-3"
       />
     </span>
   );

@@ -37,7 +37,7 @@ export function FilterBar({
           <Trans context="verb">Clear</Trans>
         </Button>
       )}
-      {aside && <div className="flex sm:ml-auto flex-wrap items-center gap-2">{aside}</div>}
+      {aside && <div className="flex sm:ms-auto flex-wrap items-center gap-2">{aside}</div>}
     </search>
   );
 }
@@ -53,7 +53,7 @@ export function SearchInput({
       type="search"
       aria-label={label}
       before={<Search size={16} aria-hidden />}
-      className={cx("w-72 max-w-full pl-9", className)}
+      className={cx("w-72 max-w-full ps-9", className)}
       {...input}
     />
   );

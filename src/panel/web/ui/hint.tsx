@@ -67,7 +67,7 @@ function Explained({
           setOpen(false);
         }}
         className={cx(
-          "row-above inline-block min-h-6 rounded-sm text-left underline decoration-dotted underline-offset-4",
+          "row-above inline-block min-h-6 rounded-sm text-start underline decoration-dotted underline-offset-4",
           className,
         )}
       >

@@ -141,7 +141,7 @@ function TaskBox({ isDone }: { isDone: boolean }) {
       disabled
       readOnly
       aria-label={isDone ? t({ message: "Done", context: "state of a task" }) : t`To do`}
-      className="tick mr-2 align-text-bottom"
+      className="tick me-2 align-text-bottom"
     />
   );
 }
@@ -157,7 +157,7 @@ function cellOf(
 function CodeBlock({ code, language }: { code: string; language: string }) {
   return (
     <div className="overflow-hidden rounded-md border border-line bg-sunken">
-      <div className="flex items-center justify-between border-b border-line py-1 pr-1 pl-4 text-12 text-ink-3">
+      <div className="flex items-center justify-between border-b border-line py-1 pe-1 ps-4 text-12 text-ink-3">
         {language || t`code`}
         <CopyButton value={code} what={t`the code`} variant="quiet" />
       </div>

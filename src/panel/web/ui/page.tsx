@@ -1,6 +1,7 @@
 import type { LucideIcon } from "lucide-react";
 import { type ReactNode, useEffect, useId } from "react";
 import { type BrandLook, BrandMark } from "./brand_mark.tsx";
+import { BrowserLanguage } from "./browser_language.tsx";
 import { cx } from "./cx.ts";
 import { inPlace } from "./in_place.tsx";
 
@@ -91,6 +92,7 @@ export function SignedOutPage({
       >
         {children}
       </SignedOutCard>
+      <BrowserLanguage />
     </main>
   );
 }
@@ -190,7 +192,7 @@ export function Section({
 /** A row of figures, parted by lines; below each other on a phone. */
 export function Figures({ children }: { children: ReactNode }) {
   return (
-    <div className="grid gap-x-8 gap-y-6 sm:auto-cols-fr sm:grid-flow-col sm:*:not-first:border-l sm:*:not-first:border-line sm:*:not-first:pl-8">
+    <div className="grid gap-x-8 gap-y-6 sm:auto-cols-fr sm:grid-flow-col sm:*:not-first:border-s sm:*:not-first:border-line sm:*:not-first:ps-8">
       {children}
     </div>
   );

@@ -94,7 +94,7 @@ export function SkeletonRows({ rows, className }: { rows: number; className?: st
       {inPlace(Array.from({ length: rows }), (_, row) => (
         <div className="flex h-(--row) items-center gap-4 border-b border-line px-4 last:border-0">
           <Skeleton className={cx("h-3", WIDTHS[row % WIDTHS.length])} />
-          <Skeleton className="ml-auto h-3 w-20" />
+          <Skeleton className="ms-auto h-3 w-20" />
           <Skeleton className="h-3 w-12" />
         </div>
       ))}
@@ -273,7 +273,7 @@ export function Banner({
         </div>
         {action && <div className="-my-1 flex-none">{action}</div>}
       </div>
-      {onDismiss && <IconButton icon={X} label={t`Dismiss`} size="sm" onClick={onDismiss} className="-my-1.5 -mr-2" />}
+      {onDismiss && <IconButton icon={X} label={t`Dismiss`} size="sm" onClick={onDismiss} className="-my-1.5 -me-2" />}
     </div>
   );
 }

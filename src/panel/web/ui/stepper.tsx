@@ -53,7 +53,7 @@ export function Stepper({ label, steps }: { label: string; steps: readonly { lab
           </span>
           <span
             className={cx(
-              "ml-2 text-13",
+              "ms-2 text-13",
               state === "todo" ? "text-ink-3" : "text-ink",
               state !== "todo" && state !== "done" && "font-semibold",
             )}

@@ -114,7 +114,7 @@ export function LoadOlder({ older, children = t`Load older` }: { older: Older; c
 
 /** Two heads may be the same word in a language. */
 function keyOf<Row>(columns: readonly Column<Row>[], column: Column<Row> | undefined): number {
-  return columns.findIndex((each) => each === column);
+  return column === undefined ? -1 : columns.indexOf(column);
 }
 
 // biome-ignore-start lint/a11y/noRedundantRoles: see DataTable.
@@ -216,7 +216,7 @@ function Opener({
   onOpen: (() => void) | undefined;
   children: ReactNode;
 }) {
-  const className = "row-opens text-left font-medium text-ink";
+  const className = "row-opens text-start font-medium text-ink";
   if (href !== undefined) {
     return (
       <Link href={href} className={className}>

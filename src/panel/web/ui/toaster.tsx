@@ -19,7 +19,7 @@ export function Toaster() {
       <Radix.Viewport
         // Radix writes the key into it.
         label={t`Notices (${{ hotkey: "{hotkey}" }})`}
-        className="fixed right-0 bottom-[calc(var(--tabs,0px)+env(safe-area-inset-bottom))] z-[60] flex w-full flex-col gap-2 p-4 sm:w-[26rem]"
+        className="fixed end-0 bottom-[calc(var(--tabs,0px)+env(safe-area-inset-bottom))] z-[60] flex w-full flex-col gap-2 p-4 sm:w-[26rem]"
       />
     </Radix.Provider>
   );
@@ -39,7 +39,7 @@ function Toast({ entry: { id, tone, text, requestId, durationMs, undo, isOpen } 
       onOpenChange={(open) => open || closeToast(id)}
       duration={durationMs}
       type={tone === "failed" ? "foreground" : "background"}
-      className="toast flex items-center gap-3 rounded-md bg-raised py-2 pr-2 pl-4 text-14 text-ink shadow-overlay"
+      className="toast flex items-center gap-3 rounded-md bg-raised py-2 pe-2 ps-4 text-14 text-ink shadow-overlay"
     >
       {tone === "failed" ? (
         <CircleAlert size={16} aria-hidden className="flex-none text-bad" />

@@ -365,7 +365,7 @@ function Changes({ entry, names }: { entry: Entry; names: Names }) {
   const hidden = changes.length - shown.length;
   if (changes.length === 0) return null;
   return (
-    <div className="ml-6 grid justify-items-start gap-1">
+    <div className="ms-6 grid justify-items-start gap-1">
       {/* Changes are listed one a line; the fields of an added or removed row in a paragraph. */}
       <dl className={cx("flex gap-y-1 text-13", entry.action === "changed" ? "flex-col" : "flex-wrap gap-x-5")}>
         {shown.map((change) => (
@@ -382,7 +382,7 @@ function Changes({ entry, names }: { entry: Entry; names: Names }) {
           variant="quiet"
           size="sm"
           onClick={() => setWhole(true)}
-          className="-ml-3"
+          className="-ms-3"
           aria-label={plural(hidden, { one: "# more field of this change", other: "# more fields of this change" })}
         >
           {plural(hidden, { other: "# more" })}

@@ -139,7 +139,7 @@ function BrokenRows({ name, says, checkedAt }: { name: string; says: string; che
     queryFn: () => ask(api.admin.books({ name }).rows.get({ query: { limit: BROKEN_ROWS_MAX } })),
   });
   return (
-    <div className="px-4 pb-4 sm:pr-6 sm:pl-13">
+    <div className="px-4 pb-4 sm:pe-6 sm:ps-13">
       <Loaded query={broken} skeleton={<SkeletonRows rows={2} />}>
         {({ rows, hasMore }) =>
           rows.length === 0 ? (
@@ -165,7 +165,7 @@ function RowsTable({ label, rows }: { label: string; rows: readonly Record<strin
       label={label}
       className="font-mono text-12 whitespace-nowrap"
       head={columns.map((column) => (
-        <th key={column} scope="col" className="text-left font-medium">
+        <th key={column} scope="col" className="text-start font-medium">
           {column}
         </th>
       ))}

@@ -2,11 +2,13 @@ import { t } from "@lingui/core/macro";
 import { Trans } from "@lingui/react/macro";
 import { useQuery } from "@tanstack/react-query";
 import { accentCss } from "../../../../accounts/accent.ts";
+import { languageTag } from "../../../../languages/languages.ts";
 import { BRAND_NAME_CHARS_MAX, BRAND_SUPPORT_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask } from "../../api.ts";
+import { languageOptions } from "../../shared/language_choice.tsx";
 import { useViewer } from "../../shared/page_hooks.ts";
 import { Button } from "../../ui/buttons.tsx";
-import { Field, TextField, TextInput } from "../../ui/fields.tsx";
+import { Field, NativeSelect, TextField, TextInput } from "../../ui/fields.tsx";
 import { type FieldState, isBlank, PageForm, useForm } from "../../ui/form.tsx";
 import { Page, Section } from "../../ui/page.tsx";
 import { Loaded, Skeleton } from "../../ui/states.tsx";
@@ -70,8 +72,8 @@ function BrandEditor({ saved }: { saved: SavedBrand }) {
   );
 }
 
-function typedBrand({ name, support, accent }: SavedBrand) {
-  return { name, support: support ?? "", accent: accent ?? "" };
+function typedBrand({ name, support, accent, language }: SavedBrand) {
+  return { name, support: support ?? "", accent: accent ?? "", language: language ?? "" };
 }
 
 function useBrandForm(saved: SavedBrand) {
@@ -81,11 +83,13 @@ function useBrandForm(saved: SavedBrand) {
     wrong: ({ name, accent }) => ({
       name: isBlank(name) ? t`Enter the name that your customers know.` : null,
       support: null,
+      language: null,
       accent: isBlank(accent) || readHex(accent) !== null ? null : t`Enter a colour as #rrggbb, such as #0a7d5c.`,
     }),
-    send: async ({ name, support, accent }) => {
+    send: async ({ name, support, accent, language }) => {
       const contact = isBlank(support) ? null : support.trim();
-      return await ask(api.brand.put({ name: name.trim(), accent: readHex(accent), support: contact }));
+      const words = { name: name.trim(), support: contact, language: languageTag(language) ?? null };
+      return await ask(api.brand.put({ ...words, accent: readHex(accent) }));
     },
     onSent: (brand) => {
       put(brand);
@@ -99,7 +103,7 @@ function useBrandForm(saved: SavedBrand) {
 function BrandForm({ form }: { form: ReturnType<typeof useBrandForm> }) {
   const { lock } = useViewer();
   return (
-    <Section title={t`Name, contact and colour`}>
+    <Section title={t`Name, contact, language and colour`}>
       <PageForm form={form} saveLabel={t`Save brand`} lock={lock}>
         <TextField
           label={t`Name`}
@@ -116,9 +120,22 @@ function BrandForm({ form }: { form: ReturnType<typeof useBrandForm> }) {
           placeholder="help@acme.com"
           autoCapitalize="none"
         />
+        <BrandLanguage {...form.field("language")} />
         <ColourField {...form.field("accent")} />
       </PageForm>
     </Section>
+  );
+}
+
+function BrandLanguage({ value, onValue, error }: FieldState) {
+  return (
+    <Field label={t`Language`} hint={t`Of pages, mails and invoices for those who chose none.`} error={error}>
+      <NativeSelect
+        value={value}
+        onValue={onValue}
+        options={languageOptions(t`That of the browser; English in mails`)}
+      />
+    </Field>
   );
 }
 

@@ -71,7 +71,7 @@ export function BrandPreview({
           </SignInView>
         </div>
         <div className="mx-4 grid text-12 grid-cols-[8.5rem_minmax(0,1fr)] overflow-hidden rounded-md border border-line">
-          <span className="grid content-start gap-2 border-r border-line p-2">
+          <span className="grid content-start gap-2 border-e border-line p-2">
             <span className="flex min-w-0 items-center gap-2 px-1 py-1 text-12 font-semibold">{mark}</span>
             <Rail />
           </span>

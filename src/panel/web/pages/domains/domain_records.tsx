@@ -61,7 +61,7 @@ export function Records({ domain }: { domain: Domain }) {
               <h3 className="text-14 font-semibold">
                 <Trans>Do this:</Trans>
               </h3>
-              <ol className={cx("grid gap-2 text-14", steps.length > 1 && "list-decimal pl-5")}>
+              <ol className={cx("grid gap-2 text-14", steps.length > 1 && "list-decimal ps-5")}>
                 {steps.map((step) => (
                   <li key={step} className="[overflow-wrap:anywhere]">
                     {step}
@@ -124,7 +124,7 @@ export function Stuck({ label, host }: { label: string; host: string }) {
   const twice = `${host}.${zone}`;
   return (
     <Collapsed look="section" label={t`Still stuck?`}>
-      <ul className="grid list-disc gap-2 px-4 pr-4 pb-4 pl-10 text-14 text-ink-2 marker:text-ink-3 sm:pr-6 sm:pl-14">
+      <ul className="grid list-disc gap-2 px-4 pe-4 pb-4 ps-10 text-14 text-ink-2 marker:text-ink-3 sm:pe-6 sm:ps-14">
         <li>
           <Trans>A change becomes visible when the old record's TTL has passed: often an hour, sometimes a day.</Trans>
         </li>

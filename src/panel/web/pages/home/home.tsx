@@ -219,7 +219,7 @@ function BalanceAndNext({ home: { balance, next } }: { home: Home }) {
           t`No package is queued after it.`
         )}
       </p>
-      <TextLink href="/billing" className="ml-auto">
+      <TextLink href="/billing" className="ms-auto">
         <Trans>Billing</Trans>
       </TextLink>
     </div>

@@ -40,7 +40,7 @@ export function KeyPage() {
       lead={
         <span className="flex flex-wrap items-center gap-x-4 gap-y-1">
           <TextLink href="/keys">
-            <ArrowLeft size={14} aria-hidden className="mr-1 inline align-[-2px]" />
+            <ArrowLeft size={14} aria-hidden className="me-1 inline align-[-2px]" />
             <Trans>All keys</Trans>
           </TextLink>
           {row && <KeyStatus row={row} />}

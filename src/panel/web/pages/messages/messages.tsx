@@ -137,7 +137,7 @@ const COLUMNS: Column<Delivery>[] = [
   {
     head: t`Message`,
     cell: ({ kind, channel }) => (
-      <span className="grid text-left">
+      <span className="grid text-start">
         <span className="font-medium">{kindWords(kind)}</span>
         <span className="text-12 text-ink-3">{channel === "mail" ? t`Mail` : t`Webhook`}</span>
       </span>

@@ -32,7 +32,7 @@ export function ModelDetailsPage({ id, path, playground }: { id: string; path: s
       title={name}
       lead={
         <TextLink href={path}>
-          <ArrowLeft size={14} aria-hidden className="mr-1 inline align-[-2px]" />
+          <ArrowLeft size={14} aria-hidden className="me-1 inline align-[-2px]" />
           {t`All models`}
         </TextLink>
       }

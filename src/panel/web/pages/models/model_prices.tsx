@@ -261,7 +261,7 @@ function Comparison({ models, onClear }: { models: readonly Model[]; onClear: ()
       flush
     >
       <Scrolling label={t`Compared models`} className="overflow-x-auto">
-        <table className="w-full text-13 [&_td]:border-t [&_td]:border-line [&_td]:px-4 [&_td]:py-2 [&_th]:px-4 [&_th]:py-2 [&_th]:text-left sm:[&_th:first-child]:pl-6">
+        <table className="w-full text-13 [&_td]:border-t [&_td]:border-line [&_td]:px-4 [&_td]:py-2 [&_th]:px-4 [&_th]:py-2 [&_th]:text-start sm:[&_th:first-child]:ps-6">
           <caption className="sr-only">{t`Compared models`}</caption>
           <thead>
             <tr>

@@ -354,7 +354,7 @@ function Changes({ limits: { before, after } }: { limits: Preview["limits"] }) {
   if (rows.length === 0)
     return <p className="text-ink-2">{t`The limits stay as in ${{ package: before?.name ?? "" }}.`}</p>;
   return (
-    <table className="w-full border-collapse [&_td]:border-t [&_td]:border-line [&_td]:py-1.5 [&_th]:py-1 [&_th]:text-left [&_th]:text-12 [&_th]:font-medium [&_th]:text-ink-3">
+    <table className="w-full border-collapse [&_td]:border-t [&_td]:border-line [&_td]:py-1.5 [&_th]:py-1 [&_th]:text-start [&_th]:text-12 [&_th]:font-medium [&_th]:text-ink-3">
       <caption className="sr-only">
         <Trans>Limits before and after</Trans>
       </caption>
@@ -374,8 +374,8 @@ function Changes({ limits: { before, after } }: { limits: Preview["limits"] }) {
       <tbody>
         {rows.map(([label, was, is]) => (
           <tr key={label}>
-            <td className="pr-3 text-ink-2">{label}</td>
-            {before && <td className="pr-3 text-ink-2">{was}</td>}
+            <td className="pe-3 text-ink-2">{label}</td>
+            {before && <td className="pe-3 text-ink-2">{was}</td>}
             <td className="font-medium text-ink">{is}</td>
           </tr>
         ))}

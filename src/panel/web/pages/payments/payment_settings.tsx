@@ -87,7 +87,7 @@ function StripeSection({ saved }: { saved: Saved }) {
       description={t`Customers pay by card on Stripe's page, and get what they bought immediately.`}
       state={stripe}
     >
-      <ol className="grid list-decimal gap-2 pl-5 text-14 wrap-anywhere text-ink-2">
+      <ol className="grid list-decimal gap-2 ps-5 text-14 wrap-anywhere text-ink-2">
         <li>
           <Trans>
             In Stripe, under Developers → Webhooks, add the address below with all events of Checkout

@@ -99,7 +99,7 @@ function Suggestions() {
           <li>
             <Button
               onClick={() => setPlayground({ draft: text })}
-              className="max-w-full py-2 text-left font-normal whitespace-normal!"
+              className="max-w-full py-2 text-start font-normal whitespace-normal!"
             >
               {text}
             </Button>

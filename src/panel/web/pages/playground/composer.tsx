@@ -109,7 +109,7 @@ function Attached({ images }: { images: readonly Attachment[] }) {
   return (
     <ul aria-label={t`Attached images`} className="flex flex-wrap gap-2">
       {images.map((image) => (
-        <li key={image.src} className="flex items-center gap-2 rounded-md border border-line bg-sunken py-1 pr-1 pl-1">
+        <li key={image.src} className="flex items-center gap-2 rounded-md border border-line bg-sunken py-1 pe-1 ps-1">
           <img src={image.src} alt="" className="size-10 rounded-sm object-cover" />
           <span className="grid max-w-40 text-12">
             <span className="truncate">{image.name}</span>

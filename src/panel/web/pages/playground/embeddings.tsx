@@ -113,13 +113,13 @@ function Result({ embedded: { texts, dimensions, model, requestId, cost } }: { e
   return (
     <section aria-label={t`Embeddings`} className="grid gap-3">
       <div className="overflow-x-auto">
-        <table className="w-full text-left text-14">
+        <table className="w-full text-start text-14">
           <thead className="text-13 text-ink-2">
             <tr>
-              <th className="py-2 pr-4 font-medium">
+              <th className="py-2 pe-4 font-medium">
                 <Trans>Text</Trans>
               </th>
-              <th className="py-2 pr-4 text-right font-medium">
+              <th className="py-2 pe-4 text-end font-medium">
                 <Trans>Similarity to the first</Trans>
               </th>
               <th className="py-2 font-medium max-sm:hidden">
@@ -130,8 +130,8 @@ function Result({ embedded: { texts, dimensions, model, requestId, cost } }: { e
           <tbody>
             {inPlace(texts, ({ text, first, similarity }) => (
               <tr className="border-t border-line">
-                <td className="py-2 pr-4 wrap-anywhere">{text}</td>
-                <td className="py-2 pr-4 text-right tabular-nums">{similarity.toFixed(2)}</td>
+                <td className="py-2 pe-4 wrap-anywhere">{text}</td>
+                <td className="py-2 pe-4 text-end tabular-nums">{similarity.toFixed(2)}</td>
                 <td className="py-2 font-mono text-12 text-ink-2 max-sm:hidden">
                   {first.map((number) => number.toFixed(4)).join(", ")}
                   {dimensions > first.length && ", …"}
@@ -150,7 +150,7 @@ function Result({ embedded: { texts, dimensions, model, requestId, cost } }: { e
           </TextLink>
         )}
       </p>
-      <div className="-ml-2">
+      <div className="-ms-2">
         <CodeButton
           codeOf={() => ({ endpoint: "embeddings", body: { model, input: texts.map(({ text }) => text) } })}
         />

@@ -55,7 +55,7 @@ function Question({
 }: Pick<ExchangeProps, "exchange" | "index" | "isLocked">) {
   const edit = () => toast.undo(t`The message is back in its field.`, editFrom(index));
   return (
-    <div className="ml-auto flex max-w-[min(38rem,95%)] items-start gap-1">
+    <div className="ms-auto flex max-w-[min(38rem,95%)] items-start gap-1">
       <IconButton icon={Pencil} label={t`Edit this message`} size="sm" disabled={isLocked} onClick={edit} />
       <div className="grid min-w-0 gap-2 rounded-lg bg-accent-soft px-4 py-2">
         <span className="sr-only">{t({ message: "You:", context: "before a message" })} </span>
@@ -162,7 +162,7 @@ function Ending({ answer, place, isLast, isLocked, offers }: Omit<AnswerProps, "
           </TextLink>
         )}
       </p>
-      <div className="-ml-2 flex flex-wrap gap-1">
+      <div className="-ms-2 flex flex-wrap gap-1">
         {isLast && (
           <Button size="sm" variant="quiet" icon={RotateCw} disabled={isLocked} onClick={again} className="px-2">
             <Trans>Regenerate</Trans>

@@ -134,7 +134,7 @@ function Row({
           if (!isCurrent) void openChat(head.id);
           onOpened();
         }}
-        className="grid min-h-11 min-w-0 flex-1 rounded-md px-3 py-1 text-left"
+        className="grid min-h-11 min-w-0 flex-1 rounded-md px-3 py-1 text-start"
       >
         <span className="truncate text-14 font-medium">{head.title}</span>
         <span className="text-12 text-ink-3">

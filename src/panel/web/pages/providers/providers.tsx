@@ -229,7 +229,7 @@ function useTest(id: number) {
 function TestCell({ id, name }: { id: number; name: string }) {
   const test = useTest(id);
   return (
-    <span className="flex min-w-0 items-center gap-3 max-sm:flex-row-reverse max-sm:text-left">
+    <span className="flex min-w-0 items-center gap-3 max-sm:flex-row-reverse max-sm:text-start">
       <Button
         size="sm"
         icon={Zap}

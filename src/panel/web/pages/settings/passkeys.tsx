@@ -125,7 +125,7 @@ function PasskeyRow({
           )}
         </p>
       </div>
-      <div className="flex flex-none gap-1 pl-4 sm:pl-0">
+      <div className="flex flex-none gap-1 ps-4 sm:ps-0">
         <Button size="sm" variant="quiet" onClick={onRename} {...lock}>
           <Trans>
             Rename

@@ -5,6 +5,7 @@ import { MONEY_USD_MAX, NOTICE_DAYS, NOTICE_PERCENT, PERSON_NAME_CHARS_MAX } fro
 import { api, ask, ME_KEY } from "../../api.ts";
 import { parseUsd, toUsdInput } from "../../format.ts";
 import { HOME_KEY } from "../../shared/account_queries.ts";
+import { OwnLanguage } from "../../shared/language_choice.tsx";
 import { useViewer } from "../../shared/page_hooks.ts";
 import { checkCount, checkUsd, readCount } from "../../shared/typed_numbers.ts";
 import { chooseTheme, currentTheme, subscribeTheme } from "../../theme.ts";
@@ -58,6 +59,9 @@ export function SettingsPage() {
                 <Profile settings={data} />
                 <MembersLink />
                 <BuyerDetailsSection />
+                <Section title={t`Language`}>
+                  <OwnLanguage />
+                </Section>
                 <Appearance />
                 <OwnData owner={data} />
               </>

@@ -200,10 +200,10 @@ function CodeFormLinks({
 }) {
   return (
     <div className="flex flex-wrap justify-between gap-2">
-      <Button variant="quiet" size="sm" className="-ml-3" onClick={onBack}>
+      <Button variant="quiet" size="sm" className="-ms-3" onClick={onBack}>
         {t`Back`}
       </Button>
-      <Button variant="quiet" size="sm" className="-mr-3" onClick={onSwitch}>
+      <Button variant="quiet" size="sm" className="-me-3" onClick={onSwitch}>
         {isRecovery ? t`Use your app` : t`Use a recovery code`}
       </Button>
     </div>

@@ -30,7 +30,7 @@ export function IncidentView({ incident }: { incident: ShownIncident }) {
           )}
         </p>
       </header>
-      <ol aria-label={t`Updates`} className="grid gap-3 border-l-2 border-line pl-4 text-13">
+      <ol aria-label={t`Updates`} className="grid gap-3 border-s-2 border-line ps-4 text-13">
         {updates.map(({ updateId, status: then, body, at }) => (
           <li key={updateId} className="grid gap-0.5">
             <p className="text-ink-3">

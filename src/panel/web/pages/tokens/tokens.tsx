@@ -89,7 +89,7 @@ const COLUMNS: Column<Token>[] = [
   {
     head: t`May do`,
     cell: ({ scopes, networks }) => (
-      <span className="grid min-w-0 text-left">
+      <span className="grid min-w-0 text-start">
         <Hint says={scopes.length > 2 ? scopes.map(scopeWords).join("; ") : null}>
           {scopes.length > 2
             ? plural({ count: scopes.length }, { one: "# scope", other: "# scopes" })

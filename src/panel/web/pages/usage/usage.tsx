@@ -115,7 +115,7 @@ function WhoseUsage({ accountId }: { accountId: number }) {
       {t`Every request of ${name} and what it cost.`}{" "}
       {role !== "customer" && (
         <TextLink href={href} className="whitespace-nowrap">
-          <ArrowLeft size={14} aria-hidden className="mr-1 inline align-[-2px]" />
+          <ArrowLeft size={14} aria-hidden className="me-1 inline align-[-2px]" />
           {t`Back to ${name}`}
         </TextLink>
       )}
