@@ -1,4 +1,5 @@
 import { plural, t } from "@lingui/core/macro";
+import { formatAmount as formatIn } from "../../platform/currencies.ts";
 import { decimalUsd, readUsd, typedUsd } from "../../platform/usd.ts";
 import { DATES, language, NUMBERS } from "./language.ts";
 
@@ -64,6 +65,11 @@ export function formatApart(one: string | bigint, other: string | bigint): [stri
   const shown: [string, string] = [formatMoney(one), formatMoney(other)];
   if (shown[0] !== shown[1] || BigInt(one) === BigInt(other)) return shown;
   return [dollars(typedUsd(BigInt(one))), dollars(typedUsd(BigInt(other)))];
+}
+
+/** Billionths of a currency (as "eur"), with its decimals: "1250000000" of "eur" → "€1.25". */
+export function formatAmount(nano: bigint | string, currency: string): string {
+  return formatIn(nano, currency, NUMBERS);
 }
 
 /** Dollars as in the API's errors (`limit`, `remaining` of insufficient_balance) → as formatMoney. */

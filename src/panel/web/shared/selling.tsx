@@ -1,10 +1,11 @@
 import { t } from "@lingui/core/macro";
 import type { ReactNode } from "react";
-import { i18n } from "#language";
+import { i18n, NUMBERS } from "#language";
 import { type OrderAmounts, packageAmounts, type SellingTerms } from "../../../commerce/order_amounts.ts";
 import { taxWord } from "../../../commerce/tax_words.ts";
-import { decimalAmount, formatAmount } from "../../../platform/currencies.ts";
-import { formatCount } from "../format.ts";
+import { decimalAmount } from "../../../platform/currencies.ts";
+import { formatAmount, formatCount } from "../format.ts";
+import { NUMBERS } from "../language.ts";
 
 /** Prices, their tax and their currency, as the pages of buyers and sellers show them. */
 
@@ -68,7 +69,7 @@ export function rateText({ currency, usdRateNano }: Pick<SellingTerms, "currency
 /** The sign before an amount: "$", "€", "KWD". */
 export function currencySign(currency: string): string {
   const options = { style: "currency", currency, currencyDisplay: "narrowSymbol" } as const;
-  const parts = new Intl.NumberFormat("en-US", options).formatToParts(0);
+  const parts = new Intl.NumberFormat(NUMBERS, options).formatToParts(0);
   return parts.find(({ type }) => type === "currency")?.value ?? currency.toUpperCase();
 }
 

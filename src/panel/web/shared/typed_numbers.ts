@@ -1,7 +1,7 @@
 import { t } from "@lingui/core/macro";
 import { CENT_NANO_USD, MONEY_NANO_USD_MAX, MONEY_USD_MAX } from "../../../limits.ts";
-import { formatAmount, payableStepNano } from "../../../platform/currencies.ts";
-import { formatCount, parseUsd, wrongUsd } from "../format.ts";
+import { payableStepNano } from "../../../platform/currencies.ts";
+import { formatAmount, formatCount, parseUsd, wrongUsd } from "../format.ts";
 
 /**
  * Numbers and money as they are typed into a form: reading and checking them. Forms keep the typed text, so that an invalid number

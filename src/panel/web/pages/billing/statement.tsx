@@ -2,10 +2,17 @@ import { t } from "@lingui/core/macro";
 import { Trans } from "@lingui/react/macro";
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
-import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask, useMe } from "../../api.ts";
 import { ENTRY_KINDS } from "../../copy.ts";
-import { formatCompact, formatCount, formatMoney, formatMonth, formatZoneTime, lastMonths } from "../../format.ts";
+import {
+  formatAmount,
+  formatCompact,
+  formatCount,
+  formatMoney,
+  formatMonth,
+  formatZoneTime,
+  lastMonths,
+} from "../../format.ts";
 import { Amount } from "../../shared/amount.tsx";
 import { DownloadButton } from "../../shared/download_button.tsx";
 import { taxWords } from "../../shared/selling.tsx";

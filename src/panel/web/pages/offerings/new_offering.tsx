@@ -12,10 +12,9 @@ import {
   REQUEST_BOUNDS_DEFAULT,
   type RequestBounds,
 } from "../../../../limits.ts";
-import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
 import { termsText } from "../../copy.ts";
-import { formatCount, formatMoney, formatZoneTime, parseUsd, toUsdInput } from "../../format.ts";
+import { formatAmount, formatCount, formatMoney, formatZoneTime, parseUsd, toUsdInput } from "../../format.ts";
 import { ADMIN_KEY } from "../../shared/account_queries.ts";
 import { checkCount, checkUsd, readCount } from "../../shared/typed_numbers.ts";
 import { Checkbox, CheckboxList, Segmented } from "../../ui/choices.tsx";

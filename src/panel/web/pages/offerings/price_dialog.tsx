@@ -1,8 +1,7 @@
 import { t } from "@lingui/core/macro";
 import type { SellingTerms } from "../../../../commerce/order_amounts.ts";
-import { formatAmount } from "../../../../platform/currencies.ts";
 import { api, ask } from "../../api.ts";
-import { formatMoney, parseUsd, toUsdInput } from "../../format.ts";
+import { formatAmount, formatMoney, parseUsd, toUsdInput } from "../../format.ts";
 import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { MoneyField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, useForm } from "../../ui/form.tsx";

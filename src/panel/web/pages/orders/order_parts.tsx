@@ -1,8 +1,7 @@
 import { t } from "@lingui/core/macro";
 import { Ban, Check, Clock, Undo2 } from "lucide-react";
-import { formatAmount } from "../../../../platform/currencies.ts";
 import type { api } from "../../api.ts";
-import { formatMoney } from "../../format.ts";
+import { formatAmount, formatMoney } from "../../format.ts";
 import { Badge } from "../../ui/states.tsx";
 import { TwoLines } from "../../ui/two_lines.tsx";
 

@@ -1,6 +1,5 @@
-import { formatAmount } from "../../../../platform/currencies.ts";
 import type { api } from "../../api.ts";
-import { formatMoney } from "../../format.ts";
+import { formatAmount, formatMoney } from "../../format.ts";
 
 /** Payments, as the seller's pages show them. */
 
