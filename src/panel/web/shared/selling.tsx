@@ -5,7 +5,6 @@ import { type OrderAmounts, packageAmounts, type SellingTerms } from "../../../c
 import { taxWord } from "../../../commerce/tax_words.ts";
 import { decimalAmount } from "../../../platform/currencies.ts";
 import { formatAmount, formatCount } from "../format.ts";
-import { NUMBERS } from "../language.ts";
 
 /** Prices, their tax and their currency, as the pages of buyers and sellers show them. */
 
