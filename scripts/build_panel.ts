@@ -174,7 +174,7 @@ async function copyFonts(fresh: string): Promise<Map<string, string>> {
   return fonts;
 }
 
-/** Compiles the catalogue of each language into a script, which the server puts before the app's. Throws an Error if one has a fault. */
+/** Compiles the catalogue of each language into a script, which the server puts before the app's. Throws an Error if one has a fault. Source: LNG-7. */
 async function writeTexts(fresh: string): Promise<void> {
   for (const language of TRANSLATED) {
     const texts = compiledTexts(await panelCatalogue(language));

@@ -13,7 +13,7 @@ const FUNCTION_LINES_MAX = 70;
 /** The compiler starts, and all of src is parsed, also on a busy machine. */
 setDefaultTimeout(180_000);
 /** Files that may say what is started or run: scripts, images, documents. */
-const ENTRY_MENTIONS = ["package.json", "Dockerfile", ".ci/run", "README.md", "CONTRIBUTING.md"];
+const ENTRY_MENTIONS = ["package.json", "bunfig.toml", "Dockerfile", ".ci/run", "README.md", "CONTRIBUTING.md"];
 
 const repository = dirname(import.meta.dirname);
 

@@ -338,8 +338,11 @@ async function decide(tx: Tx, orderId: number, decision: Decision): Promise<void
 
 /** The error for a change of an order that is not open any more. */
 export function alreadyDecided(status: OrderStatus): InputError {
-  const next = status === "paid" ? " It can be fulfilled or refunded." : "";
-  return new InputError(sentence("This order is already {status}. Nothing was changed.{next}", { status, next }));
+  const text =
+    status === "paid"
+      ? /*i18n*/ "This order is already paid. Nothing was changed. It can be fulfilled or refunded."
+      : /*i18n*/ "This order is already {state, select, fulfilled {fulfilled} declined {declined} withdrawn {withdrawn} refunded {refunded} other {{state}}}. Nothing was changed.";
+  return new InputError(sentence(text, { state: status }));
 }
 
 /** Whole cents: what is credited. What is paid for it is rounded to what can be paid in the currency. */

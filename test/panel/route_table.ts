@@ -77,6 +77,7 @@ const ofAccount = (path: string): RouteRow => ({
 export const FORMS: Readonly<Record<string, Record<string, unknown>>> = {
   "POST /sign-out-everywhere": {},
   "PATCH /settings/profile": { name: "Ann" },
+  "PATCH /settings/language": { language: null },
   "PATCH /settings/notices": { days: 3 },
   "POST /settings/password": { next: "another long password", proof: { password: "a wrong password" } },
   "POST /settings/erase": { email: "ann@example.com", proof: { password: "a wrong password" } },
@@ -423,6 +424,7 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
 
   "GET /settings": { who: everyone },
   "PATCH /settings/profile": { who: everyone },
+  "PATCH /settings/language": { who: everyone },
   "PATCH /settings/notices": { who: everyone },
   "POST /settings/password": { who: everyone },
   "GET /settings/devices": { who: everyone },
