@@ -111,6 +111,25 @@ function DownloadCsv({ query }: { query: Record<string, string | number> }) {
   );
 }
 
+function TaxPart({ rows }: { rows: readonly TaxRow[] }) {
+  return (
+    <>
+      <Part title={t`Tax`}>
+        <p className="mt-1 max-w-[42rem] text-13 text-ink-2">
+          {t`Of the invoices that you issued in this month, less credit notes, in the currency that was paid.`}
+        </p>
+      </Part>
+      <DataTable
+        caption={t`Tax`}
+        rows={rows}
+        rowKey={(row) => JSON.stringify([row.currency, row.tax])}
+        columns={TAX_COLUMNS}
+        empty={<Empty>{t`No invoice was issued in this month.`}</Empty>}
+      />
+    </>
+  );
+}
+
 function StatementBody({ data }: { data: Data }) {
   const { balance, closed, timeZone, host } = data;
   const zone = formatZoneTime(timeZone);
@@ -160,18 +179,7 @@ function StatementBody({ data }: { data: Data }) {
         empty={<Empty>{t`No package was assigned in this month.`}</Empty>}
       />
       <More part={data.packages} />
-      <Part title={t`Tax`}>
-        <p className="mt-1 max-w-[42rem] text-13 text-ink-2">
-          {t`Of the invoices that you issued in this month, less credit notes, in the currency that was paid.`}
-        </p>
-      </Part>
-      <DataTable
-        caption={t`Tax`}
-        rows={data.tax}
-        rowKey={(row) => JSON.stringify([row.currency, row.tax])}
-        columns={TAX_COLUMNS}
-        empty={<Empty>{t`No invoice was issued in this month.`}</Empty>}
-      />
+      <TaxPart rows={data.tax} />
       <Part title={t`Top-ups, transfers, corrections, refunds and earnings`} />
       <DataTable
         caption={t`Top-ups, transfers, corrections, refunds and earnings`}

@@ -40,6 +40,17 @@ type Data = NonNullable<Awaited<ReturnType<typeof api.figures.get>>["data"]>;
 type Counts = Data["total"];
 type State = { period: string; by: string; from: string; to: string };
 
+function PeriodNote({ from, to }: { from: string; to: string }) {
+  return (
+    <p className="text-12 text-ink-3">
+      <Trans>
+        <Instant iso={from} /> to <Instant iso={to} />, compared with the same time before. A package that was assigned
+        without an order has no known price: its requests add nothing to usage revenue.
+      </Trans>
+    </p>
+  );
+}
+
 export function UsageFigures({ of = {} }: { of?: FiguresOf }) {
   const isAdmin = useViewer().role === "admin";
   const [state, setState] = useUrlState({ period: "30", by: "model", from: "", to: "" });
@@ -71,13 +82,7 @@ export function UsageFigures({ of = {} }: { of?: FiguresOf }) {
             <div className="grid gap-6 px-4 py-4 sm:px-6">
               <MoneyFigures data={data} isAdmin={isAdmin} />
               <RequestFigures data={data} />
-              <p className="text-12 text-ink-3">
-                <Trans>
-                  <Instant iso={data.from} /> to <Instant iso={data.to} />, compared with the same time before. A
-                  package that was assigned without an order has no known price: its requests add nothing to usage
-                  revenue.
-                </Trans>
-              </p>
+              <PeriodNote from={data.from} to={data.to} />
             </div>
             <FiguresChart
               queryKey={key}

@@ -162,6 +162,11 @@ function Reachable({ model, onAddRoute }: { model: Model; onAddRoute: () => void
   );
 }
 
+function RouteActions({ route, ...rest }: { route: Route }) {
+  const label = t`Actions for the route to ${{ route: nameOf(route) }}`;
+  return <IconButton {...rest} icon={MoreHorizontal} label={label} size="sm" />;
+}
+
 function RoutesSection({ model, onOpen }: { model: Model; onOpen: (route: Route | null) => void }) {
   const client = useQueryClient();
   const removing = useOpened<Route>();
@@ -187,13 +192,7 @@ function RoutesSection({ model, onOpen }: { model: Model; onOpen: (route: Route 
         empty={<Empty>{EMPTY.routes}</Empty>}
         actions={(route) => (
           <Menu
-            trigger={
-              <IconButton
-                icon={MoreHorizontal}
-                label={t`Actions for the route to ${{ route: nameOf(route) }}`}
-                size="sm"
-              />
-            }
+            trigger={<RouteActions route={route} />}
             items={[
               {
                 label: t({ message: "Change", context: "menu: change a route" }),

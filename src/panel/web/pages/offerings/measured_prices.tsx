@@ -93,6 +93,18 @@ function wrongSteps(steps: readonly Step[], currency: string): string | null {
 
 type FormProps = { kind: Kind; currency: string; saved: Prices; cost: Prices };
 
+/** What was typed, as it is sent. */
+function pricesOf({ isOpen, daysMin, daysMax, dailyMin, dailyMax, steps }: ReturnType<typeof typedPrices>) {
+  return {
+    isOpen,
+    daysMin: readCount(daysMin) ?? 0,
+    daysMax: readCount(daysMax) ?? 0,
+    dailyMin: readCount(dailyMin) ?? 0,
+    dailyMax: readCount(dailyMax) ?? 0,
+    steps: steps.map(({ from, price }) => ({ fromRequests: readCount(from) ?? 0, nano: parseUsd(price) ?? "" })),
+  };
+}
+
 function PricesForm({ kind, currency, saved, cost }: FormProps) {
   const { role, lock } = useViewer();
   const refresh = useRefresh();
@@ -109,23 +121,7 @@ function PricesForm({ kind, currency, saved, cost }: FormProps) {
       }),
       steps: wrongSteps(steps, currency),
     }),
-    send: ({ isOpen, daysMin, daysMax, dailyMin, dailyMax, steps }) =>
-      ask(
-        api["measured-prices"].put(
-          {
-            isOpen,
-            daysMin: readCount(daysMin) ?? 0,
-            daysMax: readCount(daysMax) ?? 0,
-            dailyMin: readCount(dailyMin) ?? 0,
-            dailyMax: readCount(dailyMax) ?? 0,
-            steps: steps.map(({ from, price }) => ({
-              fromRequests: readCount(from) ?? 0,
-              nano: parseUsd(price) ?? "",
-            })),
-          },
-          { query: { kind } },
-        ),
-      ),
+    send: (typed) => ask(api["measured-prices"].put(pricesOf(typed), { query: { kind } })),
     onSent: async ({ prices }) => {
       await refresh();
       form.reset(typedPrices(prices));

@@ -109,15 +109,7 @@ function PricesTable({
       cell: (row) =>
         row.enabled && (
           <Button size="sm" onClick={() => onEdit(row)} {...lock}>
-            {row.priceNano === null ? (
-              <Trans>
-                Set price<span className="sr-only"> of {ph({ name: row.name })}</span>
-              </Trans>
-            ) : (
-              <Trans>
-                Change<span className="sr-only"> of {ph({ name: row.name })}</span>
-              </Trans>
-            )}
+            <EditLabel row={row} />
           </Button>
         ),
     },
@@ -140,6 +132,18 @@ function PricesTable({
         )
       }
     />
+  );
+}
+
+function EditLabel({ row: { priceNano, name } }: { row: Row }) {
+  return priceNano === null ? (
+    <Trans>
+      Set price<span className="sr-only"> of {name}</span>
+    </Trans>
+  ) : (
+    <Trans>
+      Change<span className="sr-only"> of {name}</span>
+    </Trans>
   );
 }
 

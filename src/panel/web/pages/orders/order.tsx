@@ -127,6 +127,28 @@ function stepsOf({ order }: Shown): { label: string; state: StepState }[] {
 }
 
 /** The state of the order, in one sentence. */
+function Unpayable({ order }: { order: Shown["order"] }) {
+  return (
+    <Banner
+      tone="warn"
+      title={t`This order can no longer be paid.`}
+      action={order.status === "open" && <WithdrawOrder order={order} />}
+    >
+      {order.unpayable === "too_old"
+        ? plural(
+            { days: ORDER_PAYABLE_DAYS },
+            {
+              one: "It is older than # day, and prices may have changed. Withdraw it, and order again.",
+              other: "It is older than # days, and prices may have changed. Withdraw it, and order again.",
+            },
+          )
+        : t`The package is no longer on sale. Withdraw the order, or ask the seller.`}{" "}
+      {order.method !== null &&
+        t`If you have already paid, the seller sees the payment, and fulfils the order or refunds it.`}
+    </Banner>
+  );
+}
+
 function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: Shown; isAwaited: boolean }) {
   const brand = brandName();
   if (order.status === "fulfilled")
@@ -167,26 +189,7 @@ function News({ shown: { order, package: bought, ways }, isAwaited }: { shown: S
         <Trans>You were not charged for this order.</Trans>
       </Banner>
     );
-  if (order.unpayable !== null)
-    return (
-      <Banner
-        tone="warn"
-        title={t`This order can no longer be paid.`}
-        action={order.status === "open" && <WithdrawOrder order={order} />}
-      >
-        {order.unpayable === "too_old"
-          ? plural(
-              { days: ORDER_PAYABLE_DAYS },
-              {
-                one: "It is older than # day, and prices may have changed. Withdraw it, and order again.",
-                other: "It is older than # days, and prices may have changed. Withdraw it, and order again.",
-              },
-            )
-          : t`The package is no longer on sale. Withdraw the order, or ask the seller.`}{" "}
-        {order.method !== null &&
-          t`If you have already paid, the seller sees the payment, and fulfils the order or refunds it.`}
-      </Banner>
-    );
+  if (order.unpayable !== null) return <Unpayable order={order} />;
   if (order.status === "open" && isAwaited)
     return (
       <Banner tone="warn" title={t`We are waiting for the payment.`}>

@@ -50,6 +50,23 @@ type PersonState = Exclude<(typeof STATE_FILTER)[number]["value"], "">;
 const ROLE_WORDS: Record<Role, string> = { customer: t`Customer`, reseller: t`Reseller`, admin: t`Admin` };
 
 /** The list, with search and filters, which are kept in the URL. */
+function NoPeople({ invite }: { invite: ReactNode }) {
+  return (
+    <Empty icon={Users} action={invite}>
+      {EMPTY.customers}
+    </Empty>
+  );
+}
+
+function NoMatch({ q }: { q: string }) {
+  return (
+    <Empty icon={Search}>
+      {t`No match.`}
+      {q !== "" && ` ${t`The search compares the beginnings of names and e-mail addresses.`}`}
+    </Empty>
+  );
+}
+
 export function PeopleList({ personHref, invite }: { personHref: (accountId: number) => string; invite: ReactNode }) {
   const isAdmin = useViewer().role === "admin";
   const [filters, setFilters] = useUrlState({ q: "", role: "all", state: "", sort: "added" });
@@ -109,18 +126,7 @@ export function PeopleList({ personHref, invite }: { personHref: (accountId: num
               rowKey={({ accountId }) => String(accountId)}
               rowHref={({ accountId }) => personHref(accountId)}
               columns={isAdmin ? [...WHO, ...WHOSE, ...WHAT] : [...WHO, ...WHAT]}
-              empty={
-                isFiltered ? (
-                  <Empty icon={Search}>
-                    {t`No match.`}
-                    {q !== "" && ` ${t`The search compares the beginnings of names and e-mail addresses.`}`}
-                  </Empty>
-                ) : (
-                  <Empty icon={Users} action={invite}>
-                    {EMPTY.customers}
-                  </Empty>
-                )
-              }
+              empty={isFiltered ? <NoMatch q={q} /> : <NoPeople invite={invite} />}
               older={toOlder(people)}
             />
           )}

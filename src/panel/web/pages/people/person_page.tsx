@@ -273,6 +273,13 @@ function ViewAs({ person: { accountId, name } }: { person: Person }) {
   );
 }
 
+function endedText(name: string, unitsDropped: number): string {
+  return plural(unitsDropped, {
+    one: `${name} has ended; # request dropped.`,
+    other: `${name} has ended; # requests dropped.`,
+  });
+}
+
 function TheirPackages({
   person,
   packages,
@@ -335,13 +342,7 @@ function TheirPackages({
               api.people({ id: accountId }).packages({ packageId }).end.post(),
             );
             await refresh();
-            const { name } = ended;
-            toast.done(
-              plural(unitsDropped, {
-                one: `${name} has ended; # request dropped.`,
-                other: `${name} has ended; # requests dropped.`,
-              }),
-            );
+            toast.done(endedText(ended.name, unitsDropped));
           }}
         >
           {asked.body}

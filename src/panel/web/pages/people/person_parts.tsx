@@ -23,6 +23,19 @@ const KEY_STATUS = { enabled: "active", disabled: "disabled", revoked: "revoked"
 const BILLING_MODE = { package: t`Package`, payg: t`Balance` } as const;
 
 /** Names and masked keys. Only the owner has the whole key. */
+const KEY_COLUMNS: readonly Column<TheirKey>[] = [
+  { head: t`Name`, cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span> },
+  { head: t`Key`, cell: ({ masked }) => <span className="font-mono text-12">{masked}</span> },
+  { head: t`Billing`, cell: ({ mode }) => BILLING_MODE[mode] },
+  { head: t`Created`, hideBelow: "lg", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+  {
+    head: t`Expires`,
+    hideBelow: "lg",
+    cell: ({ expiresAt }) => (expiresAt ? <Instant iso={expiresAt} /> : t`Never`),
+  },
+  { head: t`State`, cell: ({ status }) => <Status kind={KEY_STATUS[status]} /> },
+];
+
 export function TheirKeys({ accountId }: { accountId: number }) {
   const { lock } = useViewer("keys");
   const refresh = useRefresh();
@@ -35,16 +48,7 @@ export function TheirKeys({ accountId }: { accountId: number }) {
     getNextPageParam: ({ keys: rows, hasMore }) => (hasMore ? rows[rows.length - 1]?.keyId : undefined),
   });
   const columns: Column<TheirKey>[] = [
-    { head: t`Name`, cell: ({ name }) => <span className="font-medium wrap-anywhere">{name}</span> },
-    { head: t`Key`, cell: ({ masked }) => <span className="font-mono text-12">{masked}</span> },
-    { head: t`Billing`, cell: ({ mode }) => BILLING_MODE[mode] },
-    { head: t`Created`, hideBelow: "lg", cell: ({ createdAt }) => <Ago iso={createdAt} /> },
-    {
-      head: t`Expires`,
-      hideBelow: "lg",
-      cell: ({ expiresAt }) => (expiresAt ? <Instant iso={expiresAt} /> : t`Never`),
-    },
-    { head: t`State`, cell: ({ status }) => <Status kind={KEY_STATUS[status]} /> },
+    ...KEY_COLUMNS,
     {
       head: t`Action`,
       align: "right",
@@ -99,20 +103,21 @@ export function TheirKeys({ accountId }: { accountId: number }) {
 }
 
 /** Pieces of offerings that an admin granted a reseller. Unassigned pieces can be taken back. */
+const GRANT_COLUMNS: readonly Column<Grant>[] = [
+  { head: t`Offering`, cell: ({ offeringName }) => <span className="font-medium wrap-anywhere">{offeringName}</span> },
+  { head: t`Reason`, hideBelow: "lg", cell: ({ reason }) => reason },
+  { head: t`Granted`, cell: ({ createdAt }) => <Ago iso={createdAt} /> },
+  { head: t`Pieces`, align: "right", cell: ({ granted }) => formatCount(granted) },
+  { head: t`Assigned`, align: "right", cell: ({ used }) => formatCount(used) },
+  { head: t({ message: "Left", context: "not used yet" }), align: "right", cell: ({ left }) => formatCount(left) },
+];
+
 export function Allotments({ person, onGrant }: { person: Person; onGrant: () => void }) {
   const refresh = useRefresh();
   const taking = useOpened<Grant>();
   const grants = useGrants(person.accountId);
   const columns: Column<Grant>[] = [
-    {
-      head: t`Offering`,
-      cell: ({ offeringName }) => <span className="font-medium wrap-anywhere">{offeringName}</span>,
-    },
-    { head: t`Reason`, hideBelow: "lg", cell: ({ reason }) => reason },
-    { head: t`Granted`, cell: ({ createdAt }) => <Ago iso={createdAt} /> },
-    { head: t`Pieces`, align: "right", cell: ({ granted }) => formatCount(granted) },
-    { head: t`Assigned`, align: "right", cell: ({ used }) => formatCount(used) },
-    { head: t({ message: "Left", context: "not used yet" }), align: "right", cell: ({ left }) => formatCount(left) },
+    ...GRANT_COLUMNS,
     {
       head: t`Action`,
       align: "right",

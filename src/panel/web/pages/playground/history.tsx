@@ -16,6 +16,20 @@ import { keptChats, newChat, openChat, playground } from "./state.ts";
 
 const CHATS_KEY = ["playground-chats"] as const;
 
+function RemovedNotice({ title, onUndo }: { title: string; onUndo: () => void }) {
+  return (
+    <Banner
+      action={
+        <Button size="sm" onClick={onUndo}>
+          <Trans>Undo</Trans>
+        </Button>
+      }
+    >
+      {t`${title} is removed.`}
+    </Banner>
+  );
+}
+
 export function History({ open, onClose }: { open: boolean; onClose: () => void }) {
   // Read again each time it opens: other tabs write, too.
   const chats = useQuery({
@@ -61,19 +75,7 @@ export function History({ open, onClose }: { open: boolean; onClose: () => void 
         </Banner>
       )}
       {/* Not a toast: outside of the drawer it could not be reached. */}
-      <div role="status">
-        {removed && (
-          <Banner
-            action={
-              <Button size="sm" onClick={() => void putBack()}>
-                <Trans>Undo</Trans>
-              </Button>
-            }
-          >
-            {t`${{ title: removed.title }} is removed.`}
-          </Banner>
-        )}
-      </div>
+      <div role="status">{removed && <RemovedNotice title={removed.title} onUndo={() => void putBack()} />}</div>
       {chats.data?.length === 0 && (
         <Empty icon={MessageSquare}>
           <Trans>No conversations yet.</Trans>

@@ -30,6 +30,30 @@ const recovery = keptOnce<{ codes: readonly string[]; isFirst: boolean }>();
 
 type Changed = () => Promise<void>;
 
+function CodesLeft({ count }: { count: number }) {
+  if (count >= CODES_LOW)
+    return (
+      <p className="text-14 text-ink-2">
+        {plural(count, {
+          one: "# recovery code left, in case you lose your phone.",
+          other: "# recovery codes left, in case you lose your phone.",
+        })}
+      </p>
+    );
+  return (
+    <Banner tone="warn">
+      <span className="text-ink">
+        {plural(count, {
+          0: "No recovery code is left.",
+          one: "# recovery code left.",
+          other: "# recovery codes left.",
+        })}{" "}
+        {t`Create new ones, or you cannot sign in if you lose your phone.`}
+      </span>
+    </Banner>
+  );
+}
+
 export function SecondFactor({
   isOn,
   codesLeft,
@@ -64,25 +88,7 @@ export function SecondFactor({
     >
       {isOn ? (
         <div className="grid gap-4">
-          {codesLeft < CODES_LOW ? (
-            <Banner tone="warn">
-              <span className="text-ink">
-                {plural(codesLeft, {
-                  0: "No recovery code is left.",
-                  one: "# recovery code left.",
-                  other: "# recovery codes left.",
-                })}{" "}
-                {t`Create new ones, or you cannot sign in if you lose your phone.`}
-              </span>
-            </Banner>
-          ) : (
-            <p className="text-14 text-ink-2">
-              {plural(codesLeft, {
-                one: "# recovery code left, in case you lose your phone.",
-                other: "# recovery codes left, in case you lose your phone.",
-              })}
-            </p>
-          )}
+          <CodesLeft count={codesLeft} />
           <div className="flex flex-wrap gap-2">
             <Button onClick={() => dialog.open("renew")} {...lock}>
               {t`New recovery codes`}
