@@ -129,7 +129,9 @@ export function formatTook(ms: number): string {
 const seconds = (count: number) => t`${{ count: formatCount(count) }} s`;
 const minutes = (count: number) => t`${{ count: formatCount(count) }} min`;
 const hours = (count: number) => t`${{ count: formatCount(count) }} h`;
-const days = (count: number) => plural(count, { one: "# day", other: "# days" });
+// German has another form of the word alone.
+const days = (count: number) =>
+  t({ message: plural(count, { one: "# day", other: "# days" }), context: "in a sentence: in 3 days, 3 days ago" });
 
 /** A duration in its two largest units: "5 h 12 min", "23 days", "40 s"; from ten days on only days. */
 export function formatDuration(ms: number): string {
