@@ -73,7 +73,14 @@ export type Panel = Awaited<ReturnType<typeof openPanel>>;
 export type Visit = Awaited<ReturnType<Panel["visit"]>>;
 type Look = Pick<
   BrowserContextOptions,
-  "viewport" | "colorScheme" | "reducedMotion" | "timezoneId" | "hasTouch" | "extraHTTPHeaders" | "javaScriptEnabled"
+  | "viewport"
+  | "colorScheme"
+  | "reducedMotion"
+  | "locale"
+  | "timezoneId"
+  | "hasTouch"
+  | "extraHTTPHeaders"
+  | "javaScriptEnabled"
 >;
 
 /**
