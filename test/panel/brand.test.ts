@@ -56,6 +56,7 @@ describe("a reseller's own brand", () => {
       name: expect.stringMatching(/^reseller\d+$/),
       accent: null,
       support: null,
+      language: null,
       version: "none",
       adjusted: false,
       preview: null,

@@ -69,6 +69,7 @@ describe("visibility of accounts", () => {
       role: "customer",
       resellerId: acme.accountId,
       resellerName: expect.any(String),
+      language: null,
       email: expect.any(String),
       name: expect.any(String),
       status: "active",

@@ -392,7 +392,13 @@ describe("the new session", () => {
       await signInTo(shop, await addPerson(acme.accountId), { host: ACME }),
     ];
     expect((await here.get("/me")).json).toEqual({
-      person: { accountId: here.accountId, role: "customer", name: expect.any(String), email: here.email },
+      person: {
+        accountId: here.accountId,
+        role: "customer",
+        name: expect.any(String),
+        email: here.email,
+        language: null,
+      },
       account: { accountId: here.accountId, role: "customer", name: expect.any(String), email: here.email },
       member: "owner",
       accounts: [{ accountId: here.accountId, name: expect.any(String), role: "owner" }],

@@ -25,7 +25,7 @@ export function Segmented<Value extends string>({
   return (
     <fieldset
       className={cx(
-        "inline-flex max-w-full overflow-x-auto rounded-md bg-sunken p-0.5 ring-1 ring-line ring-inset",
+        "inline-flex min-w-0 max-w-full overflow-x-auto rounded-md bg-sunken p-0.5 ring-1 ring-line ring-inset",
         className,
       )}
     >

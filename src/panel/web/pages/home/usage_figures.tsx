@@ -102,11 +102,7 @@ export function UsageFigures({ of = {} }: { of?: FiguresOf }) {
               }
               rowHref={(line) => lineHref(by, line, { of, isAdmin })}
               columns={columnsOf(by, kind?.head ?? "", isAdmin)}
-              empty={
-                <Empty>
-                  <Trans>No requests in this period.</Trans>
-                </Empty>
-              }
+              empty={<Empty>{t`No requests in this period.`}</Empty>}
             />
             {data.hasMore && (
               <p className="px-4 py-3 text-13 text-ink-2 sm:px-6">

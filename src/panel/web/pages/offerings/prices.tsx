@@ -62,15 +62,9 @@ export function PricesPage() {
   );
 }
 
-function PricesTable({
-  rows,
-  currency,
-  onEdit,
-}: {
-  rows: readonly Row[];
-  currency: string;
-  onEdit: (row: Row) => void;
-}) {
+type PricesProps = { rows: readonly Row[]; currency: string; onEdit: (row: Row) => void };
+
+function PricesTable({ rows, currency, onEdit }: PricesProps) {
   const { lock } = useViewer();
   const refresh = useRefresh();
   const remove = useMutation({

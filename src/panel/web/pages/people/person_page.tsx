@@ -280,17 +280,9 @@ function endedText(name: string, unitsDropped: number): string {
   });
 }
 
-function TheirPackages({
-  person,
-  packages,
-  onTurn,
-  onAssign,
-}: {
-  person: Person;
-  packages: readonly Package[];
-  onTurn: () => void;
-  onAssign: () => void;
-}) {
+type PackagesProps = { person: Person; packages: readonly Package[]; onTurn: () => void; onAssign: () => void };
+
+function TheirPackages({ person, packages, onTurn, onAssign }: PackagesProps) {
   const { lock } = useViewer("packages");
   const refresh = useRefresh();
   const ending = useOpened<Package>();

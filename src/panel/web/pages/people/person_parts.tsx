@@ -153,11 +153,7 @@ export function Allotments({ person, onGrant }: { person: Person; onGrant: () =>
             rows={pages.flatMap(({ allotments }) => allotments)}
             rowKey={({ allotmentId }) => String(allotmentId)}
             columns={columns}
-            empty={
-              <Empty>
-                <Trans>Nothing granted yet. They pay the wholesale price for each package.</Trans>
-              </Empty>
-            }
+            empty={<Empty>{t`Nothing granted yet. They pay the wholesale price for each package.`}</Empty>}
             older={toOlder(grants)}
           />
         )}
