@@ -42,7 +42,9 @@ const RANGES = SCRIPTS.filter((script) => COVERED[script] !== "").flatMap((scrip
 );
 
 /** Read with the first Chinese text. */
-const chinese = lazily(() => new Set(readFileSync(new URL("./fonts/noto_sans_sc.txt", import.meta.url), "utf8")));
+const chinese = lazily(
+  () => new Set(readFileSync(fileURLToPath(new URL("./fonts/noto_sans_sc.txt", import.meta.url).href), "utf8")),
+);
 
 /** The file that has a character; undefined: none has it. */
 export function scriptOf(character: string): Script | undefined {
@@ -83,7 +85,7 @@ export function fontFile(script: Script, weight: Weight): Buffer {
 
 /** Where the file of a script and weight is, as WOFF. */
 export function pathOf(script: Script, weight: Weight): string {
-  if (script === "chinese") return fileURLToPath(new URL("./fonts/noto_sans_sc.woff", import.meta.url));
+  if (script === "chinese") return fileURLToPath(new URL("./fonts/noto_sans_sc.woff", import.meta.url).href);
   const family = script === "arabic" ? "ibm-plex-sans-arabic" : "inter";
   const name = `@fontsource/${family}/files/${family}-${script}-${WEIGHTS[weight]}-normal.woff`;
   return createRequire(import.meta.url).resolve(name);

@@ -7,7 +7,7 @@ import { maySee, ROUTES } from "../../src/panel/web/routes.tsx";
 import { DESKTOP, PANEL_HOST, PHONE, settled, type Visit } from "./browser.ts";
 import { openSeededPanel, type Seeded } from "./seed.ts";
 
-/** The panel in its languages, and in one that nobody speaks, which shows what was not collected. Source: LNG-1 to LNG-5. */
+/** The panel in its languages, and in one that nobody speaks, which shows what was not collected. Source: LNG-1, LNG-2, LNG-5. */
 
 const ROLE_MS_MAX = 240_000;
 const DAYS = 2;

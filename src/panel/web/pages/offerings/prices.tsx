@@ -1,4 +1,4 @@
-import { ph, t } from "@lingui/core/macro";
+import { t } from "@lingui/core/macro";
 import { Trans } from "@lingui/react/macro";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { MoreHorizontal, TriangleAlert, X } from "lucide-react";
