@@ -13,7 +13,7 @@ import { readConfig, VARIABLES } from "../src/config.ts";
 import { freePort } from "../src/demo/free_port.ts";
 import { ERROR_TABLE } from "../src/errors.ts";
 import { statusWords } from "../src/panel/web/pages/domains/domain_text.ts";
-import { runCli } from "./cli_process.ts";
+import { runCli } from "./cli/cli_process.ts";
 import { type Run, start, toItsEnd } from "./doc_shell.ts";
 import { anchorsOf, blocksOf, commandsOf, relativeLinksOf, sectionOf } from "./doc_text.ts";
 import { startFakeProvider } from "./fake_provider.ts";

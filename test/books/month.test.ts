@@ -7,7 +7,7 @@ import { inProcessBus } from "../../src/platform/bus.ts";
 import type { ChangeDeps } from "../../src/platform/changes_store.ts";
 import type { Db } from "../../src/platform/db.ts";
 import { createLog } from "../../src/platform/log.ts";
-import { fullCheck } from "../cli_process.ts";
+import { fullCheck } from "../cli/cli_process.ts";
 import { embeddingBody, imageBody, openShop, responsesBody, type Shop } from "../gateway/shop.ts";
 import { movedTime } from "../moved_time.ts";
 import { ok, signInTo } from "../panel/panel_client.ts";

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
 import { closeEarnings, creditEarnings } from "../../src/books/earnings_store.ts";
 import { openSlices } from "../../src/books/short_transactions_store.ts";
-import { fullCheck } from "../cli_process.ts";
+import { fullCheck } from "../cli/cli_process.ts";
 import { ACME, openPayShop } from "../commerce/pay_shop.ts";
 import { openRenewalShop, type RenewalShop } from "../commerce/renewal_shop.ts";
 import { STRIPE_KEY, STRIPE_WEBHOOK_SECRET } from "../commerce/stripe_stand_in.ts";

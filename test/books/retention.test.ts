@@ -9,7 +9,7 @@ import { foldAll, foldAnew } from "../../src/books/folding_store.ts";
 import { whyNotKept } from "../../src/books/receipts_store.ts";
 import { verifySeals } from "../../src/books/seal_check_store.ts";
 import { listClosedMonths, sealDue } from "../../src/books/seals_store.ts";
-import { runCli } from "../cli_process.ts";
+import { runCli } from "../cli/cli_process.ts";
 import { createWorld, type World } from "../world.ts";
 import { fillMonths, inSlicesOf, type Months, tamper } from "./sealed_months.ts";
 

@@ -7,7 +7,7 @@ import { check } from "../../src/books/check.ts";
 import { verifySeals } from "../../src/books/seal_check_store.ts";
 import { listClosedMonths } from "../../src/books/seals_store.ts";
 import { connect, type Sql } from "../../src/platform/db.ts";
-import { runCli } from "../cli_process.ts";
+import { runCli } from "../cli/cli_process.ts";
 import { createWorld, type World } from "../world.ts";
 import { fillMonths, inSlicesOf, type Months } from "./sealed_months.ts";
 

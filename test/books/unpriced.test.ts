@@ -2,7 +2,7 @@ import { afterAll, beforeAll, expect, test } from "bun:test";
 import { foldAll, foldAnew } from "../../src/books/folding_store.ts";
 import { openSlices } from "../../src/books/short_transactions_store.ts";
 import { listUnpriced, sumUnpricedTokens } from "../../src/books/unpriced_store.ts";
-import { runCli } from "../cli_process.ts";
+import { runCli } from "../cli/cli_process.ts";
 import { closeBalanced } from "../gateway/checks.ts";
 import { metricsOf } from "../gateway/metrics_reader.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";

@@ -11,7 +11,7 @@ import {
 } from "../../src/commerce/incidents_store.ts";
 import { INCIDENT_UPDATES_MAX, INCIDENTS_MAX, INCIDENTS_OPEN_MAX } from "../../src/limits.ts";
 import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
-import { runCli } from "../cli_process.ts";
+import { runCli } from "../cli/cli_process.ts";
 
 /** Incidents and planned maintenance: what can be written, and by whom it is seen. Source: STA-4, STA-5, STA-6. */
 

@@ -5,7 +5,7 @@ import { findOrder } from "../../src/commerce/orders_store.ts";
 import { askAboutDue } from "../../src/commerce/stripe_checkout.ts";
 import { isFinal } from "../../src/commerce/stripe_client.ts";
 import { inProcessBus } from "../../src/platform/bus.ts";
-import { runCli } from "../cli_process.ts";
+import { runCli } from "../cli/cli_process.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { ok, type PanelSession } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from "bun:test";
-import { fullCheck } from "../cli_process.ts";
+import { fullCheck } from "../cli/cli_process.ts";
 import { withReplica } from "../faults/fault_shop.ts";
 import { until } from "../platform/own_redis.ts";
 import { USD } from "./pay_shop.ts";

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { redeemVoucher } from "../../src/commerce/voucher_redemption_store.ts";
 import { type AccountsWorld, createAccountsWorld } from "../accounts/accounts_world.ts";
-import { runCli } from "../cli_process.ts";
+import { runCli } from "../cli/cli_process.ts";
 
 /** The command `voucher`: codes are printed once, as CSV. Source: VOU-1. */
 

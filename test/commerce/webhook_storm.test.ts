@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, setDefaultTimeout, test } from "bun:test";
-import { fullCheck } from "../cli_process.ts";
+import { fullCheck } from "../cli/cli_process.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import type { Answer } from "../gateway/shop.ts";
 import { ok, PANEL } from "../panel/panel_client.ts";

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { IMPERSONAL_TABLES, PERSONAL_TABLES } from "../../src/messages/personal_tables_store.ts";
-import { runCli } from "../cli_process.ts";
+import { runCli } from "../cli/cli_process.ts";
 import { expectRefusal, untilNothingIsDrawn } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { ok, PANEL, PASSWORD, type PanelSession, signInTo } from "../panel/panel_client.ts";

@@ -5,7 +5,7 @@ import { addEndpoint } from "../../src/messages/endpoints_store.ts";
 import { listDownServers } from "../../src/messages/mail_breakers_store.ts";
 import { removeMailServer, saveMailServer } from "../../src/messages/mail_servers_store.ts";
 import { newRequestId } from "../../src/platform/crypto.ts";
-import { runCli } from "../cli_process.ts";
+import { runCli } from "../cli/cli_process.ts";
 import { until } from "../platform/own_redis.ts";
 import type { Person } from "../world.ts";
 import { createMessagesWorld, type MessagesWorld } from "./messages_world.ts";

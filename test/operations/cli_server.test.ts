@@ -3,7 +3,7 @@ import { Value } from "@sinclair/typebox/value";
 import { askServer } from "../../src/cli/server_door.ts";
 import { Refusal } from "../../src/errors.ts";
 import { SERVED } from "../../src/operations/management_api.ts";
-import { runCli } from "../cli_process.ts";
+import { runCli } from "../cli/cli_process.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { type Management, managementOf, requestFor } from "./management_client.ts";
 

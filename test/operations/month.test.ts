@@ -1,5 +1,5 @@
 import { expect, setDefaultTimeout, test } from "bun:test";
-import { runCli } from "../cli_process.ts";
+import { runCli } from "../cli/cli_process.ts";
 import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
 import { type PanelSession, signInTo } from "../panel/panel_client.ts";
 import { TEST_SECRET_KEY } from "../replica.ts";

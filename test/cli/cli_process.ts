@@ -1,12 +1,12 @@
 import { spawn } from "node:child_process";
 import { join } from "node:path";
 import { Readable } from "node:stream";
-import { runCommand } from "../src/cli.ts";
-import { TEST_SECRET_KEY } from "./replica.ts";
+import { runCommand } from "../../src/cli.ts";
+import { TEST_SECRET_KEY } from "../replica.ts";
 
 /** Runs commands of the command line with only the given environment. Words in double quotes stay together. */
 
-const CLI = join(import.meta.dirname, "../src/cli.ts");
+const CLI = join(import.meta.dirname, "../../src/cli.ts");
 
 export type Run = { code: number | null; out: string; err: string };
 export type RunOptions = { stdin?: string; env: Record<string, string> };
