@@ -19,14 +19,10 @@ beforeAll(async () => {
 });
 beforeEach(async () => {
   await world.sql`delete from answer_sums`;
-  await setClock("2031-01-01 12:02");
+  await world.setClock("2031-01-01 12:02");
 });
 afterAll(() => world.close());
 
-/** Sets the database's clock, in UTC. */
-const setClock = (at: string) =>
-  world.sql.unsafe(`create or replace function ledger_now() returns timestamptz language sql volatile as $$
-    select timestamptz '${at}+00' $$`);
 const API = [["api", "api"]] as const;
 
 test("the sums that two replicas write at the same time add up exactly", async () => {
@@ -50,7 +46,7 @@ test("the sums that two replicas write at the same time add up exactly", async (
 
 test("days are UTC days, whatever the zone of a daylight saving change; recent is a quarter of an hour", async () => {
   const add = async (at: string) => {
-    await setClock(at);
+    await world.setClock(at);
     await addAnswerSums(deps, [{ component: "api", answered: 1, failed: 0 }]);
   };
   // In Berlin clocks are set forward in this night, at 01:00 UTC.
@@ -62,25 +58,25 @@ test("days are UTC days, whatever the zone of a daylight saving change; recent i
   ]);
   expect(await sums(1)).toEqual([{ day: "2031-03-30", answered: 3, failed: 0 }]);
   expect(await readRecentAnswers(deps, API)).toEqual(new Map([["api", { answered: 1, failed: 0 }]]));
-  await setClock("2031-03-31 00:10");
+  await world.setClock("2031-03-31 00:10");
   expect(await readRecentAnswers(deps, API)).toEqual(new Map());
 });
 
 test("90 days are read and 92 kept; rows of 5 minutes are kept for an hour", async () => {
   await addAnswerSums(deps, [{ component: "api", answered: 1, failed: 0 }]);
-  await setClock("2031-03-31 23:59");
+  await world.setClock("2031-03-31 23:59");
   expect((await readAnswerDays(deps, API, 90)).get("api")).toHaveLength(1);
-  await setClock("2031-04-01 00:00");
+  await world.setClock("2031-04-01 00:00");
   expect((await readAnswerDays(deps, API, 900)).size).toBe(0);
   expect(await pruneAnswerSums(deps)).toBe(1);
-  await setClock("2031-04-03 00:01");
+  await world.setClock("2031-04-03 00:01");
   expect(await pruneAnswerSums(deps)).toBe(1);
   expect(await world.sql`select 1 from answer_sums`).toHaveLength(0);
 });
 
 test("the health of a model: today and the 29 days before it; a share is rounded down; read again after a minute", async () => {
   const add = async (at: string, component: "model:m" | "model:n", answered: number, failed: number) => {
-    await setClock(at);
+    await world.setClock(at);
     await addAnswerSums(deps, [{ component, answered, failed }]);
   };
   await add("2031-03-01 23:59", "model:m", 0, 5);

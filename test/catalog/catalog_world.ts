@@ -22,6 +22,11 @@ export async function createCatalogWorld() {
     /** What was told to the bus; tests empty it. */
     changes,
     deps: { db, bus, config, log },
+    /** Sets the database's clock, in UTC. */
+    async setClock(at: string): Promise<void> {
+      await db.sql.unsafe(`create or replace function ledger_now() returns timestamptz language sql volatile as $$
+        select timestamptz '${at}+00' $$`);
+    },
     async close(): Promise<void> {
       await db.close();
       await database.drop();

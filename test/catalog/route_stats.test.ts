@@ -15,14 +15,10 @@ beforeAll(async () => {
 });
 beforeEach(async () => {
   await world.sql`delete from route_stats`;
-  await setClock("2031-01-01 12:02");
+  await world.setClock("2031-01-01 12:02");
 });
 afterAll(() => world.close());
 
-/** Sets the database's clock, in UTC. */
-const setClock = (at: string) =>
-  world.sql.unsafe(`create or replace function ledger_now() returns timestamptz language sql volatile as $$
-    select timestamptz '${at}+00' $$`);
 const day = (routeIds?: number[]) => readRouteStats(deps, "day", routeIds);
 
 test("the sums that two replicas write at the same time add up exactly", async () => {
@@ -66,27 +62,27 @@ test("hostile token counts are bounded: no sum is too large for the table", asyn
 test("a day is the current hour and the 23 before it; recent means the current 5 minutes and the 10 before; older rows are deleted", async () => {
   const sums = { ...noSums(7, "whole"), requests: 1 };
   for (const at of ["2031-01-01 12:02", "2031-01-01 12:04", "2031-01-01 12:14"]) {
-    await setClock(at);
+    await world.setClock(at);
     await addRouteStats(deps, [sums]);
   }
   expect(await readRouteStats(deps, "recent", [7])).toMatchObject([{ requests: 3 }]);
-  await setClock("2031-01-02 11:59");
+  await world.setClock("2031-01-02 11:59");
   await addRouteStats(deps, [sums]);
   expect(await day()).toMatchObject([{ requests: 4 }]);
   expect(await readRouteStats(deps, "recent")).toMatchObject([{ requests: 1 }]);
-  await setClock("2031-01-02 12:00");
+  await world.setClock("2031-01-02 12:00");
   expect(await day()).toMatchObject([{ requests: 1 }]);
   expect(await readRouteStats(deps, "recent", [8])).toEqual([]);
   // Rows of 5 minutes: 12:00 and 12:10 of the day before. The hour's row is deleted an hour later.
   expect(await pruneRouteStats(deps)).toBe(2);
-  await setClock("2031-01-02 13:01");
+  await world.setClock("2031-01-02 13:01");
   expect(await pruneRouteStats(deps)).toBe(2);
   expect(await pruneRouteStats(deps)).toBe(0);
 });
 
 test("a month is today and the 29 days before it, in UTC days; older days are deleted", async () => {
   const add = async (at: string, routeId: number, requests: number, errors: number) => {
-    await setClock(at);
+    await world.setClock(at);
     const sums = { ...noSums(routeId, "stream"), requests, errors };
     sums.durations[20] = requests - errors;
     await addRouteStats(deps, [sums]);
@@ -97,7 +93,7 @@ test("a month is today and the 29 days before it, in UTC days; older days are de
   await add("2031-03-31 12:00", 9, 4, 4);
   expect(await readRouteStats(deps, "month", [7])).toMatchObject([{ requests: 10_002, errors: 1 }]);
 
-  await setClock("2031-04-30 23:59");
+  await world.setClock("2031-04-30 23:59");
   await pruneRouteStats(deps);
   expect(await world.sql`select 1 from route_stats where span <> 1440`).toHaveLength(0);
   const left = await world.sql`select to_char(begins at time zone 'UTC', 'MM-DD') as day from route_stats group by 1`;
