@@ -6,21 +6,21 @@ import { FieldError, type Option, TextInput } from "./fields.tsx";
 
 /** Choices: one of few, one of several, several of many, on or off. Segmented, RadioList and CheckboxList draw their own legend (`label`). */
 
-/** Two to five choices side by side, one of them chosen. */
+type SegmentedProps<Value extends string> = {
+  label: string;
+  value: Value;
+  onValue: (value: Value) => void;
+  options: readonly Option<Value>[];
+};
+
+/** Two to five choices side by side, one of them chosen. The label is for screen readers only. */
 export function Segmented<Value extends string>({
   label,
   value,
   onValue,
   options,
   className,
-}: {
-  /** For screen readers only. */
-  label: string;
-  value: Value;
-  onValue: (value: Value) => void;
-  options: readonly Option<Value>[];
-  className?: string;
-}) {
+}: SegmentedProps<Value> & { className?: string }) {
   const name = useId();
   return (
     <fieldset
@@ -58,6 +58,20 @@ export function Segmented<Value extends string>({
         </label>
       ))}
     </fieldset>
+  );
+}
+
+/** A Segmented with its label above it. `children`: a hint or an error below it. */
+export function SegmentedField<Value extends string>({
+  children,
+  ...segmented
+}: SegmentedProps<Value> & { children?: ReactNode }) {
+  return (
+    <div className="grid justify-items-start gap-1">
+      <span className="text-13 font-medium">{segmented.label}</span>
+      <Segmented {...segmented} />
+      {children}
+    </div>
   );
 }
 

@@ -9,6 +9,7 @@ import { cx } from "./cx.ts";
  *
  *   <Field label="Name" hint="Only you see it." error={errors.name}><TextInput value={name} onValue={setName} /></Field>
  *   <TextField label="Name" hint="Only you see it." {...form.field("name")} />            // the same, with a form of form.tsx
+ *   <LinesField label="Mail domains" rows={2} {...form.field("mailDomains")} />
  *   <EmailField label="E-mail" … />  <CountField label="Pieces" … />  <DollarField label="Amount" … />                     // typed as text: see typed_numbers.ts
  */
 
@@ -250,12 +251,12 @@ export function PasswordField({ label, hint, error, required, optional, aside, c
   );
 }
 
-export function TextArea({
-  onValue,
-  mono,
-  className,
-  ...rest
-}: Omit<ComponentProps<"textarea">, "onChange"> & { onValue?: (value: string) => void; mono?: boolean }) {
+type TextAreaProps = Omit<ComponentProps<"textarea">, "onChange"> & {
+  onValue?: (value: string) => void;
+  mono?: boolean;
+};
+
+export function TextArea({ onValue, mono, className, ...rest }: TextAreaProps) {
   const field = use(FieldContext);
   return (
     <textarea
@@ -265,6 +266,15 @@ export function TextArea({
       onChange={(event) => onValue?.(event.currentTarget.value)}
       className={cx("control block resize-y", mono && "font-mono", className)}
     />
+  );
+}
+
+/** A Field with a TextArea of one value a line, such as a domain: nothing that a browser should correct. */
+export function LinesField({ label, hint, error, optional, ...area }: FieldProps & TextAreaProps) {
+  return (
+    <Field {...{ label, hint, error, optional }}>
+      <TextArea autoCapitalize="none" spellCheck={false} {...area} />
+    </Field>
   );
 }
 

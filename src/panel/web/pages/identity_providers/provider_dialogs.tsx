@@ -9,9 +9,9 @@ import {
 } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
-import { Segmented } from "../../ui/choices.tsx";
+import { SegmentedField } from "../../ui/choices.tsx";
 import { CopyField } from "../../ui/copy_field.tsx";
-import { Field, PasswordField, TextArea, TextField } from "../../ui/fields.tsx";
+import { LinesField, PasswordField, TextField } from "../../ui/fields.tsx";
 import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
 import { toast } from "../../ui/toast.ts";
 import { firstProof, ProofFields, type ProofWays, takeProof, wrongProof } from "../settings/confirm_person.tsx";
@@ -151,16 +151,7 @@ export function ProviderDialog({
         <CopyField key={uri} label={t`Redirect URI`} value={uri} />
       ))}
       {edited === null && (
-        <div className="grid gap-1">
-          <span className="text-13 font-medium">{t`Kind`}</span>
-          <Segmented
-            label={t`Kind`}
-            value={kind}
-            onValue={(next) => form.set({ kind: next })}
-            options={KINDS}
-            className="justify-self-start"
-          />
-        </div>
+        <SegmentedField label={t`Kind`} value={kind} onValue={(next) => form.set({ kind: next })} options={KINDS} />
       )}
       <TextField
         label={t`Name`}
@@ -210,9 +201,8 @@ function IssuerField({ form, edited }: { form: ProviderForm; edited: IdentityPro
 
 function DomainsField({ form }: { form: ProviderForm }) {
   const { role } = useViewer();
-  const { error, ...field } = form.field("mailDomains");
   return (
-    <Field
+    <LinesField
       label={t`Mail domains`}
       optional={role === "admin"}
       hint={
@@ -220,16 +210,15 @@ function DomainsField({ form }: { form: ProviderForm }) {
           ? t`Whose addresses may sign in, one a line. Each includes the domains below it. Empty: all.`
           : t`Whose addresses may sign in, one a line. Those that are not one of your live domains are proved by a DNS record.`
       }
-      error={error}
-    >
-      <TextArea {...field} rows={2} placeholder="example.com" autoCapitalize="none" spellCheck={false} />
-    </Field>
+      {...form.field("mailDomains")}
+      rows={2}
+      placeholder="example.com"
+    />
   );
 }
 
 /** For a customer that is a company: its people are members of its account, with roles that its groups give. */
 function RoleFields({ form }: { form: ProviderForm }) {
-  const { error, ...roles } = form.field("roles");
   return (
     <>
       <TextField
@@ -249,17 +238,17 @@ function RoleFields({ form }: { form: ProviderForm }) {
             maxLength={ROLE_CLAIM_CHARS_MAX}
             placeholder="groups"
           />
-          <Field
+          <LinesField
             label={t`Roles`}
             hint={t({
               message:
                 "One value of the claim a line, with owner, developer, billing or viewer. Other values give no role.",
               comment: "People type owner, developer, billing or viewer as they are here.",
             })}
-            error={error}
-          >
-            <TextArea {...roles} rows={3} placeholder="staff = developer" autoCapitalize="none" spellCheck={false} />
-          </Field>
+            {...form.field("roles")}
+            rows={3}
+            placeholder="staff = developer"
+          />
         </>
       )}
     </>

@@ -3,7 +3,7 @@ import type { AuthenticationResponseJSON } from "@simplewebauthn/browser";
 import { Fingerprint, KeyRound } from "lucide-react";
 import { TYPED_CODE_CHARS_MAX, TYPED_PASSWORD_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask } from "../../api.ts";
-import { Segmented } from "../../ui/choices.tsx";
+import { SegmentedField } from "../../ui/choices.tsx";
 import { FieldError, PasswordField, TextField } from "../../ui/fields.tsx";
 import { type FieldState, type Form, isBlank } from "../../ui/form.tsx";
 
@@ -69,16 +69,14 @@ export function ProofFields({
   return (
     <>
       {hasPasskey && (
-        <div className="grid justify-items-start gap-1">
-          <p className="text-13 font-medium">{t`Confirm with`}</p>
-          <Segmented
-            label={t`Confirm with`}
-            value={way}
-            onValue={(chosen) => form.set({ way: chosen })}
-            options={WAYS}
-          />
+        <SegmentedField
+          label={t`Confirm with`}
+          value={way}
+          onValue={(chosen) => form.set({ way: chosen })}
+          options={WAYS}
+        >
           {way === "passkey" && refused && <FieldError id="passkey-error">{refused}</FieldError>}
-        </div>
+        </SegmentedField>
       )}
       {way === "password" && (
         <>

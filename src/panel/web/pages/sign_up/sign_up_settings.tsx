@@ -8,9 +8,9 @@ import { parseUsd, toUsdInput } from "../../format.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
 import { PAY_WITH } from "../../shared/pay_with.ts";
 import { checkPrice } from "../../shared/typed_numbers.ts";
-import { Checkbox, Segmented } from "../../ui/choices.tsx";
+import { Checkbox, SegmentedField } from "../../ui/choices.tsx";
 import { CopyField } from "../../ui/copy_field.tsx";
-import { DollarField, Field, TextArea, TextField } from "../../ui/fields.tsx";
+import { DollarField, LinesField, TextField } from "../../ui/fields.tsx";
 import { type Form, isBlank, PageForm, useForm } from "../../ui/form.tsx";
 import { Page, Section } from "../../ui/page.tsx";
 import { Badge, Banner, Empty, Loaded, Skeleton, SkeletonRows } from "../../ui/states.tsx";
@@ -193,24 +193,14 @@ function TrialFields({ form, isReseller }: { form: SettingsOfForm; isReseller: b
   const chosen = offerings.data?.offerings.find(({ offeringId }) => offeringId === trialOfferingId) ?? null;
   return (
     <>
-      <div className="grid gap-1">
-        <span className="text-13 font-medium">
-          <Trans>Trial</Trans>
-        </span>
-        <Segmented
-          label={t`Trial`}
-          value={trial}
-          onValue={(next) => form.set({ trial: next })}
-          options={TRIALS}
-          className="justify-self-start"
-        />
+      <SegmentedField label={t`Trial`} value={trial} onValue={(next) => form.set({ trial: next })} options={TRIALS}>
         <p className="text-13 text-ink-3">
           <Trans>
             Once per person. Addresses that differ only in capitals, in what follows a plus sign, or in dots at Gmail
             are one person.
           </Trans>
         </p>
-      </div>
+      </SegmentedField>
       {trial === "package" && (
         <>
           <OfferingField
@@ -220,18 +210,12 @@ function TrialFields({ form, isReseller }: { form: SettingsOfForm; isReseller: b
             error={form.errorOf("trialOfferingId")}
           />
           {isReseller && (
-            <div className="grid gap-1">
-              <span className="text-13 font-medium">
-                <Trans>Paid from</Trans>
-              </span>
-              <Segmented
-                label={t`Paid from`}
-                value={trialPayWith}
-                onValue={(next) => form.set({ trialPayWith: next })}
-                options={PAY_WITH}
-                className="justify-self-start"
-              />
-            </div>
+            <SegmentedField
+              label={t`Paid from`}
+              value={trialPayWith}
+              onValue={(next) => form.set({ trialPayWith: next })}
+              options={PAY_WITH}
+            />
           )}
         </>
       )}
@@ -251,21 +235,23 @@ function TrialFields({ form, isReseller }: { form: SettingsOfForm; isReseller: b
 }
 
 function DomainFields({ form }: { form: SettingsOfForm }) {
-  const { error: allowedError, ...allowed } = form.field("allowedDomains");
-  const { error: forbiddenError, ...forbidden } = form.field("forbiddenDomains");
   return (
     <>
-      <Field
+      <LinesField
         label={t`Allowed mail domains`}
         optional
         hint={t`One a line. Each includes the domains below it. Empty: all.`}
-        error={allowedError}
-      >
-        <TextArea {...allowed} rows={3} placeholder="example.com" autoCapitalize="none" spellCheck={false} />
-      </Field>
-      <Field label={t`Forbidden mail domains`} optional error={forbiddenError}>
-        <TextArea {...forbidden} rows={3} placeholder="example.net" autoCapitalize="none" spellCheck={false} />
-      </Field>
+        {...form.field("allowedDomains")}
+        rows={3}
+        placeholder="example.com"
+      />
+      <LinesField
+        label={t`Forbidden mail domains`}
+        optional
+        {...form.field("forbiddenDomains")}
+        rows={3}
+        placeholder="example.net"
+      />
       <Checkbox
         label={t`Allow disposable addresses`}
         hint={t`Of services whose mailboxes anyone can open for a few minutes. A list of them comes with each release.`}

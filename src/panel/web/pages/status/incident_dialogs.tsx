@@ -1,9 +1,8 @@
 import { t } from "@lingui/core/macro";
-import { Trans } from "@lingui/react/macro";
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { INCIDENT_BODY_CHARS_MAX, INCIDENT_TITLE_CHARS_MAX } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
-import { CheckboxList, Segmented } from "../../ui/choices.tsx";
+import { CheckboxList, Segmented, SegmentedField } from "../../ui/choices.tsx";
 import { Field, NativeSelect, TextArea, TextField } from "../../ui/fields.tsx";
 import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
 import { Banner } from "../../ui/states.tsx";
@@ -184,18 +183,12 @@ function IncidentFields({ form, bodyLabel }: { form: Form<Fields, keyof Fields>;
           <Field label={t`State`}>
             <NativeSelect value={status} onValue={(next) => form.set({ status: next })} options={STATUSES} />
           </Field>
-          <div className="grid gap-1">
-            <span className="text-13 font-medium">
-              <Trans>Impact</Trans>
-            </span>
-            <Segmented
-              label={t`Impact`}
-              value={impact}
-              onValue={(next) => form.set({ impact: next })}
-              options={IMPACTS}
-              className="justify-self-start"
-            />
-          </div>
+          <SegmentedField
+            label={t`Impact`}
+            value={impact}
+            onValue={(next) => form.set({ impact: next })}
+            options={IMPACTS}
+          />
         </div>
       )}
       <Field label={bodyLabel} hint={t`Plain text.`} error={form.errorOf("body")}>

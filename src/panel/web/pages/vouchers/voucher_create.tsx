@@ -10,7 +10,7 @@ import { useRefresh, useViewer } from "../../shared/page_hooks.ts";
 import { PAY_WITH } from "../../shared/pay_with.ts";
 import { checkCount, checkPrice, readCount } from "../../shared/typed_numbers.ts";
 import { Button } from "../../ui/buttons.tsx";
-import { Segmented } from "../../ui/choices.tsx";
+import { Segmented, SegmentedField } from "../../ui/choices.tsx";
 import { OnceDialog } from "../../ui/copy_field.tsx";
 import { CountField, DollarField, TextField } from "../../ui/fields.tsx";
 import { type DialogState, type Form, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
@@ -124,18 +124,12 @@ function WorthFields({ form, isReseller }: { form: Form<typeof FIRST, keyof type
     <>
       <OfferingField offerings={offerings} {...form.field("offeringId")} />
       {isReseller && (
-        <div className="grid gap-1">
-          <span className="text-13 font-medium">
-            <Trans>Paid from</Trans>
-          </span>
-          <Segmented
-            label={t`Paid from`}
-            value={form.values.payWith}
-            onValue={(next) => form.set({ payWith: next })}
-            options={PAY_WITH}
-            className="justify-self-start"
-          />
-        </div>
+        <SegmentedField
+          label={t`Paid from`}
+          value={form.values.payWith}
+          onValue={(next) => form.set({ payWith: next })}
+          options={PAY_WITH}
+        />
       )}
     </>
   );
