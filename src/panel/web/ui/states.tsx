@@ -303,7 +303,7 @@ export function Badge({
 
 const STATUSES = {
   active: ["ok", Check, t`Active`],
-  live: ["ok", Check, t`Live`],
+  live: ["ok", Check, t({ message: "Live", context: "state of a domain" })],
   paid: ["ok", Check, t`Paid`],
   pending: ["warn", Clock, t`Waiting`],
   ending: ["warn", Clock, t`Ending`],
