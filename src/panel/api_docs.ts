@@ -12,22 +12,25 @@ import { networkOf } from "../http/client_address.ts";
 import { apiUrlOf, type Host, panelHostOf, siteUrl } from "../http/host.ts";
 import type { OpenApi, Place } from "../http/openapi.ts";
 import { factsOf } from "../http/request_facts.ts";
-import { lazily } from "../platform/lazily.ts";
+import type { LanguageTag } from "../languages/languages.ts";
+import { textsIn } from "../languages/server_texts.ts";
 import { CSRF_HEADER, cookieName } from "./api/session_auth.ts";
-import { apiPage, CUSTOMERS_PAGE, MANAGEMENT_PAGE, modelPlaceholder } from "./api_page.ts";
+import { apiPage, modelPlaceholder } from "./api_page.ts";
+import { customersPage, type Frame, managementPage, type PageWords } from "./api_page_words.ts";
 import { etagOf, type Site } from "./built_site.ts";
-import { brandOf, escapeHtml, file, fill, pageHeaders } from "./site.ts";
+import { brandOf, escapeHtml, file, fill, languageFor, pageHeaders, VARIES } from "./site.ts";
 
 /**
  * The API reference for people (`/docs/api`) and tools (`/docs/openapi.json`), on every panel host, in its brand. Not under /v1: there the
  * contract lists every path, and every path needs a key.
  */
 
-/** Rendered texts that are kept, of each kind: some 200 KB each. */
+/** Rendered texts that are kept, of each kind: some 200 KB each, and a page once for each language of its readers. */
 const RENDERED_MAX = 32;
 const HTML = { type: "text/html; charset=utf-8" };
 /** The text changes with the brand and with the release. */
 const CHECKED = { "cache-control": "no-cache" };
+const PAGE_VARIES = `accept-encoding, ${VARIES}`;
 const STYLE = new Uint8Array(readFileSync(fileURLToPath(new URL("./api_page.css", import.meta.url).href)));
 const STYLE_ETAG = etagOf(STYLE);
 const STYLE_VERSION = STYLE_ETAG.replaceAll('"', "");
@@ -46,7 +49,7 @@ export function apiDocsEndpoints(deps: Deps, documents: Documents) {
 
 /** The reference of the management API. Its document is under its own prefix, as its clients expect. */
 function managementDocs(deps: Deps, openapi: () => OpenApi) {
-  const template = lazily(() => apiPage(openapi(), MANAGEMENT_PAGE));
+  const template = templates(openapi, managementPage);
   const head = panelHead(deps.site);
   const placeFor = ({ brand, place }: View): Place => ({
     ...place,
@@ -54,7 +57,7 @@ function managementDocs(deps: Deps, openapi: () => OpenApi) {
     apiUrls: [`${place.panelUrl}/api/v1`],
   });
   const page = rendered((view) =>
-    fill(template(), view.brand, {
+    fill(template(view.language), view.brand, {
       BASE: escapeHtml(placeFor(view).apiUrls[0] ?? ""),
       STYLE: STYLE_VERSION,
       PANEL: head,
@@ -63,8 +66,8 @@ function managementDocs(deps: Deps, openapi: () => OpenApi) {
   const document = rendered((view) => JSON.stringify(openapi().document(placeFor(view))));
   return new Elysia({ normalize: false })
     .get("/docs/management", async ({ request }) => {
-      const text = page(await viewOf(deps, request));
-      return file(request, { ...text, ...HTML, headers: { ...pageHeaders(request), ...CHECKED } });
+      const text = page(await pageViewOf(deps, request));
+      return file(request, { ...text, ...HTML, headers: { ...pageHeaders(request), ...CHECKED, vary: PAGE_VARIES } });
     })
     .get("/api/v1/openapi.json", async ({ request }) => {
       const text = document(await viewOf(deps, request));
@@ -73,10 +76,10 @@ function managementDocs(deps: Deps, openapi: () => OpenApi) {
 }
 
 function customersDocs(deps: Deps, openapi: () => OpenApi) {
-  const template = lazily(() => apiPage(openapi(), CUSTOMERS_PAGE));
+  const template = templates(openapi, customersPage);
   const head = panelHead(deps.site);
-  const page = rendered(({ brand, models, place: { apiUrls } }) =>
-    fill(template(), brand, {
+  const page = rendered(({ brand, models, language, place: { apiUrls } }) =>
+    fill(template(language), brand, {
       BASE: escapeHtml(apiUrls[0] ?? ""),
       STYLE: STYLE_VERSION,
       PANEL: head,
@@ -86,8 +89,8 @@ function customersDocs(deps: Deps, openapi: () => OpenApi) {
   const document = rendered(({ place, models }) => JSON.stringify(openapi().document(place), withModels(models)));
   return new Elysia({ normalize: false })
     .get("/docs/api", async ({ request }) => {
-      const text = page(await viewOf(deps, request));
-      return file(request, { ...text, ...HTML, headers: { ...pageHeaders(request), ...CHECKED } });
+      const text = page(await pageViewOf(deps, request));
+      return file(request, { ...text, ...HTML, headers: { ...pageHeaders(request), ...CHECKED, vary: PAGE_VARIES } });
     })
     .get("/docs/api.css", async ({ request }) => {
       await panelHostOf(deps, request);
@@ -99,15 +102,34 @@ function customersDocs(deps: Deps, openapi: () => OpenApi) {
     });
 }
 
-/** What the reference depends on, beside the code. */
-type View = { brand: Brand; place: Place; models: ExampleModels };
+/** What the reference depends on, beside the code. The document is in English for everybody. */
+type View = { brand: Brand; place: Place; models: ExampleModels; language: LanguageTag };
 
 /** Throws host_not_allowed, too_many_requests. */
 async function viewOf(deps: Deps, request: Request): Promise<View> {
   const host = await panelHostOf(deps, request);
   await deps.limiter.take(`docs:${networkOf(factsOf(request).peerAddress())}`);
   const brand = await brandOf(deps, request);
-  return { brand, place: placeOf(deps, host, brand.name), models: exampleModels(deps.catalog.models()) };
+  const models = exampleModels(deps.catalog.models());
+  return { brand, place: placeOf(deps, host, brand.name), models, language: "en" };
+}
+
+/** The same for a page, in the language of its reader. */
+async function pageViewOf(deps: Deps, request: Request): Promise<View> {
+  const view = await viewOf(deps, request);
+  return { ...view, language: languageFor(request, view.brand) };
+}
+
+/** The page in each language, made with the first request for it. */
+function templates(openapi: () => OpenApi, words: (frame: Frame) => PageWords): (language: LanguageTag) => string {
+  const made = new Map<LanguageTag, string>();
+  return (language) => {
+    const known = made.get(language);
+    if (known !== undefined) return known;
+    const template = apiPage(openapi(), words, textsIn(language));
+    made.set(language, template);
+    return template;
+  };
 }
 
 /**
@@ -131,7 +153,7 @@ function withModels(own: ExampleModels): (key: string, value: unknown) => unknow
   return (key, value) => (key === "model" ? (byExample.get(value) ?? value) : value);
 }
 
-/** A text that is rendered and compressed once for each host, version of its brand and choice of models: anybody may ask for it. */
+/** A text that is rendered and compressed once for each host, version of its brand, choice of models and language: anybody may ask for it. */
 export function rendered(render: (view: View) => string) {
   const known = new LRUCache<
     string,
@@ -140,7 +162,7 @@ export function rendered(render: (view: View) => string) {
     max: RENDERED_MAX,
   });
   return (view: View) => {
-    const key = JSON.stringify([view.place.panelUrl, view.brand.name, view.brand.version, view.models]);
+    const key = JSON.stringify([view.place.panelUrl, view.brand.name, view.brand.version, view.models, view.language]);
     let text = known.get(key);
     if (text === undefined) {
       const bytes = new TextEncoder().encode(render(view));

@@ -1,12 +1,26 @@
+import type { I18n } from "@lingui/core";
 import { SERVICES, type Service } from "../catalog/modalities.ts";
 import { ERROR_TABLE } from "../errors.ts";
 import { EXAMPLE_MODELS } from "../gateway/v1_operations.ts";
 import type { DescribedRoute, Json, OpenApi, Operation } from "../http/openapi.ts";
+import { LANGUAGES, languageTag } from "../languages/languages.ts";
+import {
+  callerWords,
+  code,
+  type Frame,
+  frameIn,
+  linkTo,
+  name as nameIn,
+  type PageWords,
+  rangeWords,
+  tagWords,
+} from "./api_page_words.ts";
 import { escapeHtml } from "./site.ts";
 
 /**
- * The API reference as one HTML page without scripts, built from the same parts as the OpenAPI document. The parts that differ by host are
- * %PLACEHOLDERS% that `fill` of site.ts replaces: TITLE, LANG, ICON, STYLE, PANEL, BRAND, BASE, and those of EXAMPLE_PLACEHOLDERS.
+ * The API reference as one HTML page without scripts, built from the same parts as the OpenAPI document, whose names and descriptions stay
+ * in English in every language. The parts that differ by host are %PLACEHOLDERS% that `fill` of site.ts replaces: TITLE, ICON, STYLE, PANEL,
+ * BRAND, BASE, and those of EXAMPLE_PLACEHOLDERS. Source: LNG-1.
  */
 
 /** What stands for a model of the examples in the template. */
@@ -19,87 +33,44 @@ export function modelPlaceholder(service: Service): string {
   return `${service.toUpperCase()}MODEL`;
 }
 
-/** What a reference says of itself. HTML, with the placeholders of the page. */
-export type PageWords = { name: string; lead: string; facts: readonly (readonly [name: string, words: string])[] };
-
-export const CUSTOMERS_PAGE: PageWords = {
-  name: "API",
-  lead: `An OpenAI-compatible API. Existing SDKs work once you set their base URL and API key.
-The same reference as a file for tools: <a href="/docs/openapi.json">OpenAPI 3.1</a>.`,
-  facts: [
-    [
-      "Key",
-      "Create an API key in the panel and keep it on your server. Send it with every request: <code>Authorization: Bearer &lt;API_KEY&gt;</code>",
-    ],
-    ["Request id", "Every response has <code>X-Request-Id</code>. Quote it when you contact support."],
-    [
-      "Errors",
-      `Every error is an ${linkTo("ErrorEnvelope")}. A request refused with 402 reached no model, cost nothing and has no usage record.`,
-    ],
-  ],
-};
-
-export const MANAGEMENT_PAGE: PageWords = {
-  name: "management API",
-  lead: `For programs of admins and resellers: accounts, keys, packages, balances and sales.
-The same reference as a file for tools: <a href="/api/v1/openapi.json">OpenAPI 3.1</a>. The <a href="/docs/api">customers' API</a> has its own.`,
-  facts: [
-    [
-      "Token",
-      "Make a token in the panel under API tokens, with only the scopes that the program needs. Send it with every request: <code>Authorization: Bearer &lt;TOKEN&gt;</code>",
-    ],
-    ["Amounts", "Strings of nano-USD: 1 USD is <code>1000000000</code>."],
-    [
-      "Writing once",
-      "Send an <code>Idempotency-Key</code> with every write. The same request with the same key is made once, and gets the same answer for 24 hours.",
-    ],
-    [
-      "Pages",
-      "A list has <code>data</code>, <code>hasMore</code> and <code>nextCursor</code>. Send that cursor as <code>cursor</code>, with the same filter and token.",
-    ],
-    ["Errors", `Every error is an ${linkTo("ErrorEnvelope")}. An unknown field is refused by its name.`],
-    [
-      "Webhooks",
-      "Instead of asking for changes, add an endpoint in the panel under Webhooks. The OpenAPI file lists the kinds of its calls.",
-    ],
-  ],
-};
-
-/** The whole page, as a template. */
-export function apiPage({ routes, schemas }: OpenApi, words: PageWords): string {
+/** The whole page in one language, as a template. */
+export function apiPage({ routes, schemas }: OpenApi, wordsOf: (frame: Frame) => PageWords, i18n: I18n): string {
+  const frame = frameIn(i18n);
+  const words = wordsOf(frame);
+  const callers = callerWords(frame);
   const shapes = Object.keys(schemas).sort();
   return `<!doctype html>
-<html lang="%LANG%">
+<html ${attributesOf(i18n)}>
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <meta name="robots" content="noindex">
-<title>%TITLE% ${words.name}</title>
+<title>${words.title}</title>
 <link rel="icon" href="%ICON%">
 <link rel="stylesheet" href="/docs/api.css?v=%STYLE%">
 %PANEL%
 %BRAND%
 </head>
 <body>
-<a class="skip" href="#content">Skip to the content</a>
+<a class="skip" href="#content">${i18n.t("Skip to the content")}</a>
 <div class="columns">
 <header>
-<p><a href="/">Open the panel</a></p>
-<h1>%TITLE% ${words.name}</h1>
+<p><a href="/">${i18n.t("Open the panel")}</a></p>
+<h1>${words.title}</h1>
 <p>${words.lead}</p>
 <dl>
-<dt>Base URL</dt><dd><code>%BASE%</code></dd>
+<dt>${i18n.t("Base URL")}</dt><dd>${code(frame, "%BASE%")}</dd>
 ${words.facts.map(([name, text]) => `<dt>${name}</dt><dd>${text}</dd>`).join("\n")}
 </dl>
 </header>
-<nav aria-label="Contents">
-${contents(routes, shapes)}
+<nav aria-label="${i18n.t("Contents")}">
+${contents(frame, routes, shapes)}
 </nav>
 <main id="content">
-${routes.map((route) => section(route, schemas)).join("\n")}
-<h2 id="shapes">Shapes</h2>
-${shapes.map((name) => shapeSection(name, schemas[name] ?? {})).join("\n")}
+${routes.map((route) => section(frame, route, callers[route.operation.caller], schemas)).join("\n")}
+<h2 id="shapes">${i18n.t("Shapes")}</h2>
+${shapes.map((name) => shapeSection(frame, name, schemas[name] ?? {})).join("\n")}
 </main>
 </div>
 </body>
@@ -107,53 +78,63 @@ ${shapes.map((name) => shapeSection(name, schemas[name] ?? {})).join("\n")}
 `;
 }
 
-function contents(routes: readonly DescribedRoute[], shapes: readonly string[]): string {
+/** The languages' directions are in the list of languages; English is from left to right without saying so. */
+function attributesOf({ locale }: I18n): string {
+  const { direction } = LANGUAGES[languageTag(locale) ?? "en"];
+  return locale === "en" ? 'lang="en"' : `lang="${locale}" dir="${direction}"`;
+}
+
+function contents(frame: Frame, routes: readonly DescribedRoute[], shapes: readonly string[]): string {
+  const words = tagWords(frame);
   const tags = Map.groupBy(routes, ({ operation }) => operation.tag);
   const groups = [...tags].map(
-    ([tag, some]) => `<p>${tag}</p><ul>${some.map((route) => item(route.operation.id, nameOf(route))).join("")}</ul>`,
+    ([tag, some]) =>
+      `<p>${words[tag]}</p><ul>${some.map((route) => item(route.operation.id, nameOf(frame, route))).join("")}</ul>`,
   );
-  return [...groups, `<p>Shapes</p><ul>${shapes.map((name) => item(name, `<code>${name}</code>`)).join("")}</ul>`].join(
-    "\n",
-  );
+  const list = shapes.map((name) => item(name, code(frame, name))).join("");
+  return [...groups, `<p>${frame.i18n.t("Shapes")}</p><ul>${list}</ul>`].join("\n");
 }
 
 const item = (id: string, words: string) => `<li><a href="#${id}">${words}</a></li>`;
-const nameOf = ({ method, path }: DescribedRoute) =>
-  `<code><span class="method">${method.toUpperCase()}</span>${escapeHtml(path)}</code>`;
-function linkTo(name: string): string {
-  return `<a href="#${name}"><code>${name}</code></a>`;
-}
+const nameOf = (frame: Frame, { method, path }: DescribedRoute) =>
+  code(frame, `<span class="method">${method.toUpperCase()}</span>${escapeHtml(path)}`);
 
-function section(route: DescribedRoute, schemas: OpenApi["schemas"]): string {
+function section(frame: Frame, route: DescribedRoute, caller: string, schemas: OpenApi["schemas"]): string {
+  const { i18n, english } = frame;
   const { operation } = route;
   const { id, summary, description, params, query, headers, body, answer, events } = operation;
   const inputs = [
-    ...(params ? [["Path", fieldsOf(params)]] : []),
-    ...(query ? [["Query", fieldsOf(query)]] : []),
-    ...(headers ? [["Headers", fieldsOf(headers)]] : []),
-    ...(body ? [["Body", fieldsOf(schemas[titleOf(body.schema)] ?? {})]] : []),
+    ...(params ? [[i18n.t("Path"), fieldsOf(frame, params)]] : []),
+    ...(query ? [[i18n.t("Query"), fieldsOf(frame, query)]] : []),
+    ...(headers ? [[i18n.t("Headers"), fieldsOf(frame, headers)]] : []),
+    ...(body ? [[i18n.t("Body"), fieldsOf(frame, schemas[titleOf(body.schema)] ?? {})]] : []),
   ];
   return `<section>
-<h2 id="${id}">${nameOf(route)}</h2>
-<p>${escapeHtml(summary)}. ${escapeHtml(description)}</p>
-<h3>Request</h3>
-<p>${CALLERS[operation.caller]}</p>
-<pre>${escapeHtml(exampleOf(route))}</pre>
+<h2 id="${id}"${english}>${nameOf(frame, route)}</h2>
+<p${english}>${escapeHtml(summary)}. ${escapeHtml(description)}</p>
+<h3>${i18n.t("Request")}</h3>
+<p>${caller}</p>
+<pre${english}>${escapeHtml(exampleOf(route))}</pre>
 ${inputs.map(([title, fields]) => `<h4>${title}</h4>\n${fields}`).join("\n")}
-<h3>Response</h3>
-<p><code>200</code> ${"schema" in answer ? linkTo(titleOf(answer.schema)) : answer.mediaTypes.map((type) => `<code>${type}</code>`).join(" ")} ${escapeHtml(answer.description)}</p>
-${events ? `<p>The events of a stream are ${linkTo(titleOf(events))}; the last event is <code>data: [DONE]</code>. A stream that fails ends with an ${linkTo("ErrorEnvelope")} and no <code>[DONE]</code>; nothing was charged.</p>` : ""}
-<h3>Errors</h3>
-${refusals(operation)}
+<h3>${i18n.t("Response")}</h3>
+<p${english}><code>200</code> ${"schema" in answer ? linkTo(frame, titleOf(answer.schema)) : answer.mediaTypes.map((type) => `<code>${type}</code>`).join(" ")} ${escapeHtml(answer.description)}</p>
+${events ? `<p>${eventWords(frame, titleOf(events))}</p>` : ""}
+<h3>${i18n.t("Errors")}</h3>
+${refusals(frame, operation)}
 </section>`;
 }
 
-const CALLERS: Readonly<Record<Operation["caller"], string>> = {
-  key: "With an API key.",
-  session: "Sent by the panel itself, with the session cookie and the CSRF header.",
-  token: "With a token of the management API.",
-  anyone: "Without an API key.",
-};
+function eventWords(frame: Frame, shape: string): string {
+  return frame.i18n.t(
+    "The events of a stream are {shape}; the last event is {last}. A stream that fails ends with an {error} and no {done}; nothing was charged.",
+    {
+      shape: linkTo(frame, shape),
+      last: code(frame, "data: [DONE]"),
+      error: linkTo(frame, "ErrorEnvelope"),
+      done: code(frame, "[DONE]"),
+    },
+  );
+}
 
 const titleOf = (schema: { title?: unknown }) => String(schema.title);
 
@@ -173,16 +154,17 @@ function exampleOf({ method, path, operation }: DescribedRoute): string {
   return lines.join(" \\\n  ");
 }
 
-function refusals({ refusals: all }: Operation): string {
+function refusals({ english }: Frame, { refusals: all }: Operation): string {
   const rows = [...all]
     .sort((a, b) => a.status - b.status)
     .map(({ code, status }) => `<dt><code>${status} ${code}</code></dt><dd>${escapeHtml(ERROR_TABLE[code][2])}</dd>`);
-  return `<dl>${rows.join("\n")}</dl>`;
+  return `<dl${english}>${rows.join("\n")}</dl>`;
 }
 
-function shapeSection(name: string, schema: Json): string {
-  const words = typeof schema.description === "string" ? `<p>${escapeHtml(schema.description)}</p>` : "";
-  return `<section>\n<h3 id="${name}"><code>${name}</code></h3>\n${words}\n${fieldsOf(schema)}\n</section>`;
+function shapeSection(frame: Frame, name: string, schema: Json): string {
+  const { english } = frame;
+  const words = typeof schema.description === "string" ? `<p${english}>${escapeHtml(schema.description)}</p>` : "";
+  return `<section>\n<h3 id="${name}"${english}><code>${name}</code></h3>\n${words}\n${fieldsOf(frame, schema)}\n</section>`;
 }
 
 type Schema = {
@@ -207,52 +189,67 @@ type Schema = {
 };
 
 /** The fields of an object as HTML. Fields of nested objects have their full path. */
-function fieldsOf(schema: Schema): string {
+function fieldsOf(frame: Frame, schema: Schema): string {
   const parts = schema.allOf ?? [schema];
-  const rows = parts.flatMap((part) => rowsOf(part, ""));
-  const others = parts.flatMap(({ $ref }) => ($ref ? [`<p>All fields of ${linkTo(refName($ref))}, and:</p>`] : []));
-  return `${others.join("")}<dl>${rows.join("\n")}</dl>`;
+  const rows = parts.flatMap((part) => rowsOf(frame, part, ""));
+  const others = parts.flatMap(({ $ref }) =>
+    $ref ? [`<p>${frame.i18n.t("All fields of {shape}, and:", { shape: linkTo(frame, refName($ref)) })}</p>`] : [],
+  );
+  return `${others.join("")}<dl${frame.english}>${rows.join("\n")}</dl>`;
 }
 
-function rowsOf({ properties = {}, required = [] }: Schema, path: string): string[] {
+function rowsOf(frame: Frame, { properties = {}, required = [] }: Schema, path: string): string[] {
+  const { i18n } = frame;
   return Object.entries(properties).flatMap(([name, field]) => {
-    const facts = [typeOf(field), required.includes(name) ? "required" : "", ...limitsOf(field)]
-      .filter(Boolean)
-      .join(", ");
+    const isRequired = required.includes(name);
+    const facts = [typeOf(frame, field), isRequired ? i18n.t("required") : "", ...limitsOf(frame, field)];
     const words = field.description ? `<dd>${escapeHtml(field.description)}</dd>` : "<dd></dd>";
-    const row = `<dt><code>${escapeHtml(path + name)}</code> <span>${facts}</span></dt>${words}`;
+    const ofFacts = frame.english === "" ? "" : ` ${attributesOf(i18n)}`;
+    const row = `<dt><code>${escapeHtml(path + name)}</code> <span${ofFacts}>${listed(frame, facts.filter(Boolean))}</span></dt>${words}`;
     const [object] = [field, ...(field.anyOf ?? [])].filter((one) => one.properties !== undefined);
-    const within = object ? rowsOf(object, `${path}${name}.`) : rowsOf(field.items ?? {}, `${path}${name}[].`);
+    const within = object
+      ? rowsOf(frame, object, `${path}${name}.`)
+      : rowsOf(frame, field.items ?? {}, `${path}${name}[].`);
     return [row, ...within];
   });
 }
 
 /** The type in words, as HTML. */
-function typeOf(schema: Schema): string {
-  if (schema.$ref) return linkTo(refName(schema.$ref));
-  if (schema.anyOf) return schema.anyOf.map(typeOf).join(" or ");
-  if ("const" in schema) return `always <code>${escapeHtml(String(schema.const))}</code>`;
-  if (schema.enum) return `one of ${schema.enum.map((one) => `<code>${escapeHtml(String(one))}</code>`).join(", ")}`;
-  const types = [schema.type ?? "anything"].flat();
-  const named = types.map((type) => (type === "array" && schema.items ? `array of ${typeOf(schema.items)}` : type));
-  return named.join(" or ") + (schema.format ? ` (${schema.format})` : "");
+function typeOf(frame: Frame, schema: Schema): string {
+  const { i18n } = frame;
+  const coded = (value: unknown) => code(frame, escapeHtml(String(value)));
+  if (schema.$ref) return linkTo(frame, refName(schema.$ref));
+  if (schema.anyOf)
+    return either(
+      frame,
+      schema.anyOf.map((one) => typeOf(frame, one)),
+    );
+  if ("const" in schema) return i18n.t("always {value}", { value: coded(schema.const) });
+  if (schema.enum) return i18n.t("one of {values}", { values: listed(frame, schema.enum.map(coded)) });
+  if (schema.type === undefined) return i18n.t("anything");
+  const named = [schema.type].flat().map((type) => {
+    if (type === "array" && schema.items) return i18n.t("array of {type}", { type: typeOf(frame, schema.items) });
+    return nameIn(frame, type);
+  });
+  return either(frame, named) + (schema.format ? ` ${nameIn(frame, `(${schema.format})`)}` : "");
+}
+
+function either({ i18n }: Frame, types: readonly string[]): string {
+  return types.reduce((one, other) => i18n.t("{one} or {other}", { one, other }));
+}
+
+function listed({ i18n }: Frame, facts: readonly string[]): string {
+  return facts.reduce((before, next) => i18n.t("{before}, {next}", { before, next }));
 }
 
 const refName = (ref: string) => ref.slice(ref.lastIndexOf("/") + 1);
 
-function limitsOf(schema: Schema): string[] {
+function limitsOf(frame: Frame, schema: Schema): string[] {
+  const value = schema.default === undefined ? "" : code(frame, escapeHtml(String(schema.default)));
   return [
-    range(schema.minimum, schema.maximum, ""),
-    range(schema.minLength, schema.maxLength, " characters"),
-    range(schema.minItems, schema.maxItems, " elements"),
-    schema.default === undefined ? "" : `default <code>${escapeHtml(String(schema.default))}</code>`,
+    rangeWords(frame, "number", schema.minimum, schema.maximum),
+    rangeWords(frame, "characters", schema.minLength, schema.maxLength),
+    rangeWords(frame, "elements", schema.minItems, schema.maxItems),
+    value === "" ? "" : frame.i18n.t("default {value}", { value }),
   ];
 }
-
-function range(min: number | undefined, max: number | undefined, unit: string): string {
-  if (min !== undefined && max !== undefined) return `${shown(min)} to ${shown(max)}${unit}`;
-  if (min !== undefined) return `at least ${shown(min)}${unit}`;
-  return max === undefined ? "" : `at most ${shown(max)}${unit}`;
-}
-
-const shown = (n: number) => n.toLocaleString("en-US");

@@ -1,18 +1,22 @@
 import { expect, test } from "bun:test";
+import { Type } from "@sinclair/typebox";
 import { serverCatalogue } from "../../scripts/catalogues.ts";
 import { invoicePdf } from "../../src/commerce/invoice_pdf.ts";
 import { type StatusPage, statusPageIn } from "../../src/commerce/status_page.ts";
+import type { OpenApi } from "../../src/http/openapi.ts";
 import { LANGUAGE_TAGS } from "../../src/languages/languages.ts";
 import { textsIn } from "../../src/languages/server_texts.ts";
 import { MESSAGE_KINDS } from "../../src/messages/kinds.ts";
 import { type MailLook, mailHtml, mailPlain } from "../../src/messages/mail_html.ts";
 import { type MailFacts, type MailText, mailText, testText } from "../../src/messages/mail_texts.ts";
 import { statusFeed } from "../../src/panel/api/status_feed.ts";
+import { apiPage } from "../../src/panel/api_page.ts";
+import { customersPage, managementPage } from "../../src/panel/api_page_words.ts";
 import { INVOICE, LOOKS, textOf } from "../commerce/sample_invoice.ts";
 import { EXAMPLES } from "../messages/examples.ts";
 import { asked, expectOnly, wordless } from "./wordless.ts";
 
-/** Mails, invoices and status pages have no words that are not translated. Source: LNG-1, LNG-3. */
+/** Mails, invoices, status pages and the frame of the API reference have no words that are not translated. Source: LNG-1, LNG-3. */
 
 const SITE = { site: "https://ai.lumen.example", link: "https://x.example/", unsubscribe: "https://x.example/stop" };
 const LOOK: MailLook = {
@@ -153,6 +157,66 @@ test("no status page or feed has a word that is not translated", () => {
   const text = feed.replace(/<\?[^>]+>|<[^>]+>/g, "\n").replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, "");
   expectOnly(text, ["Lumen", "https://ai.lumen.example/status#incident-1", "Disks"], "feed");
 });
+
+test("the API reference has no word that is not translated, but code and what is marked as English", () => {
+  const i18n = wordless("ar");
+  for (const words of [customersPage, managementPage]) {
+    const html = apiPage(REFERENCE, words, i18n);
+    expect(html).toContain('<html lang="ar" dir="rtl">');
+    const page = html.replace(/[\s\S]*<title>/, "<title>").replace(/%[A-Z]+%/g, "");
+    const withoutCode = page.replace(/<(code|bdi) dir="ltr" lang="en">[\s\S]*?<\/\1>/g, "");
+    const facts = [...withoutCode.matchAll(/<span lang="ar" dir="rtl">(.*?)<\/span>/g)].map(([, text]) => text);
+    expect(facts.length).toBeGreaterThan(5);
+    const frame = withoutCode.replace(/<(\w+)( id="\w+")? dir="ltr" lang="en">[\s\S]*?<\/\1>/g, "");
+    const labels = [...frame.matchAll(/ aria-label="([^"]*)"/g)].map(([, text]) => text);
+    expectOnly([frame, ...facts].join("\n").replace(/<[^>]+>/g, "\n") + labels.join("\n"), [], "reference");
+  }
+});
+
+/** Has each kind of part that the reference shows. */
+const REFERENCE: OpenApi = {
+  routes: (["key", "session", "token", "anyone"] as const).map((caller) => ({
+    method: "post",
+    path: `/v1/${caller}`,
+    operation: {
+      ...{ id: caller, tag: "Chat", summary: "Summary", description: "Description.", caller },
+      params: Type.Object({ id: Type.String() }),
+      query: Type.Object({ from: Type.Optional(Type.String({ format: "date-time" })) }),
+      headers: Type.Object({ name: Type.String() }),
+      body: { schema: Type.Object({}, { title: "Body" }), example: { name: "value" } },
+      answer: { description: "Answer.", schema: Type.Object({}, { title: "Body" }) },
+      events: Type.Object({}, { title: "Body" }),
+      refusals: [{ code: "not_found", status: 404 }],
+    },
+  })),
+  schemas: {
+    Other: { type: "object", properties: {} },
+    Body: {
+      ...{ title: "Body", description: "Words." },
+      allOf: [
+        { $ref: "#/components/schemas/Other" },
+        {
+          required: ["text"],
+          properties: {
+            text: { type: "string", minLength: 1, maxLength: 9, default: "value", description: "Words." },
+            longer: { type: ["string", "null"], minLength: 2 },
+            shorter: { type: "string", maxLength: 2 },
+            number: { type: "number", minimum: 1, maximum: 2 },
+            more: { type: "number", minimum: 1 },
+            fewer: { type: "number", maximum: 1 },
+            list: { type: "array", items: { type: "string" }, minItems: 1, maxItems: 2 },
+            long: { type: "array", items: { $ref: "#/components/schemas/Other" }, minItems: 1 },
+            short: { type: "array", maxItems: 1 },
+            choice: { enum: ["one", "two"] },
+            constant: { const: "one" },
+            either: { anyOf: [{ type: "string" }, { properties: { inner: {} } }] },
+          },
+        },
+      ],
+    },
+  },
+  document: () => ({}),
+};
 
 test("every text of them is in the catalogues", async () => {
   const { texts } = await serverCatalogue("de");

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { gunzipSync } from "node:zlib";
+import type { LanguageTag } from "../../src/languages/languages.ts";
 import { rendered } from "../../src/panel/api_docs.ts";
 import { ENDPOINTS, SHAPES } from "../gateway/api_tables.ts";
 import { expectRefusal } from "../gateway/checks.ts";
@@ -312,13 +313,14 @@ describe("the API reference", () => {
     expect(again.status).toBe(304);
   });
 
-  test("page and document are rendered once for each host and version of its brand", () => {
+  test("page and document are rendered once for each host, version of its brand and language", () => {
     const texts: string[] = [];
-    const text = rendered(({ place, brand }) => {
-      texts.push(`${place.panelUrl} ${brand.name}`);
+    const text = rendered(({ place, brand, language }) => {
+      texts.push(`${place.panelUrl} ${brand.name} ${language}`);
       return place.title;
     });
-    const view = (panelUrl: string, name: string, version = "v1") => ({
+    const view = (panelUrl: string, name: string, version = "v1", language: LanguageTag = "en") => ({
+      language,
       place: { title: name, panelUrl, apiUrls: [], cookie: "", csrfHeader: "" },
       models: { text: "t", image: "i", embedding: "e", rerank: "r" },
       brand: {
@@ -332,7 +334,8 @@ describe("the API reference", () => {
     for (let i = 0; i < 100; i++) expect(text(view("https://a.test", "A"))).toBe(first);
     text(view("https://b.test", "A"));
     text(view("https://a.test", "A", "v2"));
-    expect(texts).toEqual(["https://a.test A", "https://b.test A", "https://a.test A"]);
+    for (let i = 0; i < 2; i++) text(view("https://a.test", "A", "v1", "de"));
+    expect(texts).toEqual(["https://a.test A en", "https://b.test A en", "https://a.test A en", "https://a.test A de"]);
     expect(gunzipSync(first.gzipped).toString()).toBe("A");
   });
 
@@ -340,12 +343,51 @@ describe("the API reference", () => {
     for (const path of [REFERENCE, OPENAPI]) {
       const first = await get(path, PLAIN);
       expect(first.headers.get("cache-control")).toBe("no-cache");
-      expect(first.headers.get("vary")).toBe("accept-encoding");
+      expect(first.headers.get("vary")).toBe(
+        path === REFERENCE ? "accept-encoding, accept-language, cookie" : "accept-encoding",
+      );
       const etag = first.headers.get("etag") ?? "";
       const again = await shop.call(path, { host: PLAIN, headers: { "if-none-match": etag } });
       expect([again.status, again.text]).toEqual([304, ""]);
       expect((await get(path, ACME)).headers.get("etag")).not.toBe(etag);
     }
+  });
+
+  test("the page is in the language of its reader, its content and the document in English", async () => {
+    const of = async (path: string, host: string, headers: Record<string, string>) => {
+      const { text, headers: answered } = await page(path, host, { headers });
+      const [, language = "", , direction = ""] = /<html lang="([^"]*)"( dir="([^"]*)")?>/.exec(text) ?? [];
+      return { language, direction, text, vary: answered.get("vary"), etag: answered.get("etag") };
+    };
+    for (const path of [REFERENCE, "/docs/management"]) {
+      const english = await of(path, PANEL, {});
+      expect(english).toMatchObject({
+        language: "en",
+        direction: "",
+        vary: "accept-encoding, accept-language, cookie",
+      });
+      expect(english.text).not.toContain(' lang="en" dir');
+      for (const [host, headers, language, direction, errors] of [
+        [PANEL, { "accept-language": "de-CH,de;q=0.9" }, "de", "ltr", "Fehler"],
+        [PANEL, { "accept-language": "de", cookie: "panel_language=es" }, "es", "ltr", "Errores"],
+        [PANEL, { "accept-language": "zh" }, "zh", "ltr", "错误"],
+        [ACME, { "accept-language": "de" }, "ar", "rtl", "الأخطاء"],
+      ] as const) {
+        const { text, etag, ...rest } = await of(path, host, headers);
+        expect(rest).toEqual({ language, direction, vary: "accept-encoding, accept-language, cookie" });
+        expect(text).toContain(`<h3>${errors}</h3>`);
+        expect(text).toMatch(/<pre dir="ltr" lang="en">curl /);
+        expect(text).not.toMatch(/%[A-Z]+%|undefined|\[object|[٠-٩]/);
+        expect(etag).not.toBe(english.etag);
+        const again = await page(path, host, { headers: { ...headers, "if-none-match": etag ?? "" } });
+        expect(again.status).toBe(304);
+      }
+    }
+    const [english, german] = [
+      await get(OPENAPI),
+      await page(OPENAPI, PANEL, { headers: { "accept-language": "de" } }),
+    ];
+    expect(german.text).toBe(english.text);
   });
 
   test("page and document are limited by address", async () => {
