@@ -427,7 +427,7 @@ describe("the API reference", () => {
   });
 
   test("on a reseller's domain it has the reseller's name and URLs, and nothing of the operator", async () => {
-    const reference = await get(REFERENCE, ACME);
+    const reference = await shop.call(REFERENCE, { host: ACME, headers: { cookie: "panel_language=en" } });
     expect(reference.text).toContain(`<title>${ACME_TITLE} API</title>`);
     expect(reference.text).toContain("<code>http://ai.acme.test/v1</code>");
     expect(reference.text).toContain('href="/brand.css?v=v1"');
