@@ -57,11 +57,11 @@ export function SettingsPage() {
             {tab === "you" && (
               <>
                 <Profile settings={data} />
-                <MembersLink />
-                <BuyerDetailsSection />
                 <Section title={t`Language`}>
                   <OwnLanguage />
                 </Section>
+                <MembersLink />
+                <BuyerDetailsSection />
                 <Appearance />
                 <OwnData owner={data} />
               </>
