@@ -101,12 +101,14 @@ function SignedIn() {
   const { data: me, error, refetch } = useMeQuery();
   const theme = useSyncExternalStore(subscribeTheme, currentTheme);
   const signOut = useSignOut();
+  const chosen = me?.person.language ?? null;
+  useEffect(() => {
+    if (chosen !== null && chosen !== language) showIn(chosen);
+  }, [chosen]);
   if (me === undefined) {
     if (error && !isSignedOut(error)) return <ErrorState error={error} onRetry={() => void refetch()} />;
     return <PageSkeleton />;
   }
-  const { language: chosen } = me.person;
-  if (chosen !== null && chosen !== language && showIn(chosen)) return <PageSkeleton />;
   const leave = async () => {
     try {
       window.location.replace((await signOut()) ?? SIGN_IN);
