@@ -1,5 +1,5 @@
-import { expect, setDefaultTimeout, test } from "bun:test";
-import { readFileSync } from "node:fs";
+import { describe, expect, setDefaultTimeout, test } from "bun:test";
+import { existsSync, readFileSync } from "node:fs";
 import { basename, dirname, join } from "node:path";
 import { Glob } from "bun";
 import { proseOf } from "./doc_text.ts";
@@ -79,4 +79,77 @@ test("every row of a table in a document has as many cells as its head", () => {
       });
   });
   expect(broken).toEqual([]);
+});
+
+describe("tests and files that documents name", () => {
+  const PAGES = ["*.md", "docs/**/*.md"];
+  /** Names of tests as they stand in a file, those of templates with their placeholders. */
+  const testsIn = (source: string) =>
+    new Set(
+      [
+        ...source.matchAll(
+          /\b(?:test(?:\.concurrent)?(?:\.each\((?:[^()]|\([^()]*\))*\))?|row)\(\s*(?:"((?:[^"\\]|\\.)*)"|`((?:[^`\\]|\\.)*)`)/g,
+        ),
+      ].map(([, plain, template]) => (plain ?? template ?? "").replace(/\\(["`'])/g, "$1")),
+    );
+  const testsNamed = (page: string) =>
+    [...page.matchAll(/`(test\/[\w./]+)` › (.+?)(?= <br>| \||\n)/g)].map(([, file = "", name = ""]) => ({
+      file,
+      name: name.trim(),
+    }));
+
+  test("every test exists under its name", () => {
+    const named = scan(PAGES).flatMap((path) => testsNamed(read(path)).map((one) => ({ path, ...one })));
+    expect(named.length).toBeGreaterThan(40);
+    const gone = named.filter(
+      ({ file, name }) => !(existsSync(join(repository, file)) && testsIn(read(file)).has(name)),
+    );
+    expect(gone).toEqual([]);
+  });
+
+  test("docs/security.md names only files that exist", () => {
+    const files = [...read("docs/security.md").matchAll(/`((?:src|test|docs|scripts)\/[\w./]+\.\w+)`/g)].map(
+      ([, file = ""]) => file,
+    );
+    expect(files.length).toBeGreaterThan(30);
+    expect([...new Set(files)].filter((file) => !existsSync(join(repository, file)))).toEqual([]);
+  });
+});
+
+describe("docs/security.md", () => {
+  const page = read("docs/security.md");
+  const customers = page.indexOf("## What a paying customer may try");
+  const remains = page.indexOf("## What remains");
+  /** The cells of a table's rows, without its head. */
+  const rowsOf = (text: string, head: string) =>
+    text
+      .split("\n")
+      .filter((line) => /^\| (?!-)/.test(line) && !line.startsWith(`| ${head} `))
+      .map((row) =>
+        row
+          .split("|")
+          .slice(1, -1)
+          .map((cell) => cell.trim()),
+      );
+
+  test("has a control, its place, and a test in every row of its table", () => {
+    const rows = rowsOf(page.slice(0, customers), "threat");
+    expect(rows.length).toBeGreaterThan(12);
+    for (const [threat, control, where, tests, ...rest] of rows) {
+      expect(rest, threat).toEqual([]);
+      expect(control, threat).toMatch(/\w{3}/);
+      expect(where, threat).toMatch(/`src\//);
+      expect(tests, threat).toMatch(/`test\/[\w./]+` › \w/);
+    }
+  });
+
+  test("has a control and a test for every attempt of a paying customer", () => {
+    const rows = rowsOf(page.slice(customers, remains), "attempt");
+    expect(rows.length).toBeGreaterThan(5);
+    for (const cells of rows) {
+      expect(cells).toHaveLength(3);
+      expect(cells[1], cells[0]).toMatch(/\w{3}/);
+      expect(cells[2], cells[0]).toMatch(/`test\/[\w./]+` › \w/);
+    }
+  });
 });

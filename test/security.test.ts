@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { spawnSync } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { Glob } from "bun";
 import { EXCEPTIONS, judge } from "../scripts/audit.ts";
@@ -46,74 +46,6 @@ afterAll(async () => {
   expect(await shop.world.unbalanced()).toEqual([]);
   await shop.close();
 });
-
-describe("docs/security.md", () => {
-  const page = readFileSync(join(REPOSITORY, "docs/security.md"), "utf8");
-  const named = [...page.matchAll(/`(test\/[\w./]+)` › (.+?)(?= <br>| \||\n)/g)].map((found) => ({
-    file: found[1] ?? "",
-    name: (found[2] ?? "").trim(),
-  }));
-
-  test("names only tests that exist", () => {
-    expect(named.length).toBeGreaterThan(40);
-    const missing = named.filter(({ file, name }) => {
-      const path = join(REPOSITORY, file);
-      return !existsSync(path) || !namesIn(readFileSync(path, "utf8")).has(name);
-    });
-    expect(missing).toEqual([]);
-  });
-
-  test("names only files that exist", () => {
-    const files = [...page.matchAll(/`((?:src|test|docs|scripts)\/[\w./]+\.\w+)`/g)].map((found) => found[1] ?? "");
-    expect(files.length).toBeGreaterThan(30);
-    expect([...new Set(files)].filter((file) => !existsSync(join(REPOSITORY, file)))).toEqual([]);
-  });
-
-  test("has a control, its place, and a test in every row of its table", () => {
-    const rows = rowsOf(page.slice(0, page.indexOf(CUSTOMERS)), "threat");
-    expect(rows.length).toBeGreaterThan(12);
-    for (const row of rows) {
-      const [threat, control, where, tests, ...rest] = row
-        .split("|")
-        .slice(1, -1)
-        .map((cell) => cell.trim());
-      expect(rest, row).toEqual([]);
-      expect(control, threat).toMatch(/\w{3}/);
-      expect(where, threat).toMatch(/`src\//);
-      expect(tests, threat).toMatch(/`test\/[\w./]+` › \w/);
-    }
-  });
-
-  test("has a control and a test for every attempt of a paying customer", () => {
-    for (const row of rowsOf(page.slice(page.indexOf(CUSTOMERS), page.indexOf(REMAINS)), "attempt")) {
-      const cells = row
-        .split("|")
-        .slice(1, -1)
-        .map((cell) => cell.trim());
-      expect(cells, row).toHaveLength(3);
-      expect(cells[1], row).toMatch(/\w{3}/);
-      expect(cells[2], row).toMatch(/`test\/[\w./]+` › \w/);
-    }
-  });
-});
-
-const CUSTOMERS = "## What a paying customer may try";
-const REMAINS = "## What remains";
-
-/** The rows of a table whose first head is this, without the head. */
-function rowsOf(text: string, head: string): string[] {
-  return text.split("\n").filter((line) => /^\| (?!-)/.test(line) && !line.startsWith(`| ${head} `));
-}
-
-/** Names of tests as they stand in a file, those of templates with their placeholders. */
-function namesIn(source: string): Set<string> {
-  const names = [
-    ...source.matchAll(
-      /\b(?:test|test\.each\((?:[^()]|\([^()]*\))*\)|row)\(\s*(?:"((?:[^"\\]|\\.)*)"|`((?:[^`\\]|\\.)*)`)/g,
-    ),
-  ];
-  return new Set(names.map(([, plain, template]) => (plain ?? template ?? "").replace(/\\(["`'])/g, "$1")));
-}
 
 describe("mass assignment", () => {
   /** What no form is for: who one is, what one has, and what the service keeps up. */
