@@ -14,6 +14,7 @@ import process from "node:process";
 import { Glob } from "bun";
 import { Redis } from "ioredis";
 import { buildPanel, isPanelBuilt } from "./build_panel.ts";
+import { builtReplica } from "./build_replica.ts";
 import { CHROMIUM } from "./chromium.ts";
 import { type Services, startServices } from "./services.ts";
 
@@ -141,7 +142,7 @@ async function main(): Promise<number> {
   // Replicas serve the built panel.
   if (!(await isPanelBuilt())) await buildPanel();
   const { databaseUrl, redisUrl } = services;
-  const env = { ...process.env, DATABASE_URL: databaseUrl };
+  const env = { ...process.env, DATABASE_URL: databaseUrl, TOLLGATE_REPLICA: await builtReplica() };
   const redisOf = process.env.REDIS_URL ? sharedRedis(redisUrl) : redisDatabases(redisUrl);
   const results = await runAll(jobs, { env, redisOf }, reports);
   // After an interruption, `interrupt` prints the result and exits.

@@ -30,9 +30,12 @@ const GONE_POLL_MS = 100;
  * For a replica that counts tokens. Others do not load the tables, which take a second of a processor at each start.
  */
 export const COUNTING = { BUN_OPTIONS: "" };
-const NO_TABLES = fileURLToPath(new URL("no_token_tables.ts", import.meta.url));
-const ESTIMATING = { BUN_OPTIONS: `--preload=${NO_TABLES}` };
-const MAIN = fileURLToPath(new URL("../src/main.ts", import.meta.url));
+export const NO_TABLES = `--preload=${fileURLToPath(new URL("no_token_tables.ts", import.meta.url))}`;
+const ESTIMATING = { BUN_OPTIONS: NO_TABLES };
+/** What users run. */
+export const FROM_SOURCE = [process.execPath, fileURLToPath(new URL("../src/main.ts", import.meta.url))];
+/** The same, bundled by the runner of tests (scripts/build_replica.ts): it starts at half the cost. */
+const BUNDLED = process.env.TOLLGATE_REPLICA;
 /**
  * Bun's maximum. A replica with a lower limit replaces itself when all is loaded, and loads everything again: half a
  * second of a processor.
@@ -46,8 +49,8 @@ export const PATIENT = { EVENT_LOOP_LAG_MAX_MS: "20000", LEDGER_TIMEOUT_MS: "200
 export const RUNTIME = runtimeNamed(process.env.TOLLGATE_RUNTIME ?? "bun");
 
 /**
- * Starts src/main.ts, on RUNTIME unless a command is given, and waits until it listens. It estimates texts unless told to count
- * (COUNTING). Rejects with its output if it does not.
+ * Starts src/main.ts, bundled if the runner of tests has built it, on RUNTIME, unless a command is given. Waits until it listens. It
+ * estimates texts unless told to count (COUNTING). Rejects with its output if it does not listen.
  */
 export async function startReplicaProcess(env: Record<string, string>, command?: string[]): Promise<ReplicaProcess> {
   const [program = "", ...args] = command ?? commandOn(RUNTIME, env);
@@ -128,7 +131,7 @@ async function longGone({ pid }: ChildProcess): Promise<void> {
 }
 
 function commandOn(runtime: typeof RUNTIME, env: Record<string, string>): string[] {
-  if (runtime === "bun") return [process.execPath, MAIN];
+  if (runtime === "bun") return BUNDLED === undefined ? FROM_SOURCE : [process.execPath, BUNDLED];
   // Deno has no variable for options. Those of the tests are modules to preload.
   return denoReplicaCommand((env.BUN_OPTIONS ?? ESTIMATING.BUN_OPTIONS).split(" ").filter((option) => option !== ""));
 }

@@ -14,7 +14,7 @@ import { checkSecretKey } from "../src/platform/secret_key_store.ts";
 import { createTestDatabase, type TestDatabase } from "./database.ts";
 import { until } from "./platform/own_redis.ts";
 import { quietLog } from "./platform/quiet_log.ts";
-import { type ReplicaProcess, startReplicaProcess } from "./replica.ts";
+import { FROM_SOURCE, type ReplicaProcess, startReplicaProcess } from "./replica.ts";
 import { startTcpProxy } from "./tcp_proxy.ts";
 
 /**
@@ -458,7 +458,7 @@ test("without Redis, refused or silent, the replica starts, is ready and logs a 
   proxy.hang();
   try {
     for (const REDIS_URL of [`redis://:pw-canary@127.0.0.1:${await freePort()}`, proxy.url]) {
-      const replica = await startReplicaProcess({ ...right(), REDIS_URL });
+      const replica = await startReplicaProcess({ ...right(), REDIS_URL }, FROM_SOURCE);
       try {
         expect((await fetch(`${replica.origin}/readyz`)).status).toBe(200);
         await until(() => /"level":"warn".*Redis/.test(replica.logged()));
@@ -507,7 +507,7 @@ describe("SECRET_KEY", () => {
   });
 
   test("the first start stores its key; with another key nothing starts and nothing is encrypted", async () => {
-    const first = await startReplicaProcess({ ...right() });
+    const first = await startReplicaProcess({ ...right() }, FROM_SOURCE);
     expect(await first.stop()).toBe(0);
     expect((await cli("provider add --name one --url http://127.0.0.1:9/v1 --key sk-one", KEY)).code).toBe(0);
     const before = await secrets();
@@ -538,7 +538,7 @@ describe("SECRET_KEY", () => {
       values (0, 'github', 'GitHub', 'https://github.com', 'id', ${encrypt(bytesOf(KEY), "CLIENTSECRET")}, 'user', 'x')`;
     const before = await secrets();
 
-    let replica: ReplicaProcess | undefined = await startReplicaProcess({ ...right() });
+    let replica: ReplicaProcess | undefined = await startReplicaProcess({ ...right() }, FROM_SOURCE);
     try {
       await until(async () => (await sql`select from replicas`).length > 0);
       const running = await cli("secret-key rotate --old-stdin", OTHER_KEY, KEY);
@@ -572,7 +572,7 @@ describe("SECRET_KEY", () => {
     expect(decrypt(bytesOf(OTHER_KEY), identityProvider?.secret_ciphertext)).toBe("CLIENTSECRET");
 
     expect((await run("main.ts", right())).output).toContain(ANOTHER);
-    const next = await startReplicaProcess({ ...right(), SECRET_KEY: OTHER_KEY });
+    const next = await startReplicaProcess({ ...right(), SECRET_KEY: OTHER_KEY }, FROM_SOURCE);
     expect(await next.stop()).toBe(0);
   });
 

@@ -2,7 +2,6 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { startLedgerJobs } from "../../src/ledger/jobs.ts";
 import { reapAccount } from "../../src/ledger/leases_store.ts";
 import type { Hold } from "../../src/ledger/ledger.ts";
@@ -13,7 +12,7 @@ import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { openWorldLedger, requestFor, usageOf } from "../ledger/ledger_world.ts";
 import { sleep, until } from "../platform/own_redis.ts";
-import { type ReplicaProcess, startReplicaProcess } from "../replica.ts";
+import { FROM_SOURCE, type ReplicaProcess, startReplicaProcess } from "../replica.ts";
 import { startTcpProxy, type TcpProxy } from "../tcp_proxy.ts";
 import {
   behave,
@@ -39,7 +38,6 @@ import {
 const SPOOL_BYTES_MAX = 1024;
 /** The size of the tiny disk. */
 const DISK_BYTES = 32 * 1024;
-const MAIN = fileURLToPath(new URL("../../src/main.ts", import.meta.url));
 let shop: Shop;
 
 beforeAll(async () => {
@@ -164,7 +162,7 @@ else
             LEASE_SECONDS: "60",
             DRAIN_SECONDS: "2",
           },
-          ["unshare", "-Urm", "sh", "-c", mounted, mountPoint, process.execPath, MAIN],
+          ["unshare", "-Urm", "sh", "-c", mounted, mountPoint, ...FROM_SOURCE],
         );
       await withReplica(start, (replica) => work(fullDisk(replica, proxy, mountPoint))).finally(proxy.close);
     }

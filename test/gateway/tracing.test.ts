@@ -6,7 +6,7 @@ import { Glob } from "bun";
 import { readConfig } from "../../src/config.ts";
 import { newTrace } from "../../src/platform/tracing.ts";
 import { sleep, until } from "../platform/own_redis.ts";
-import { type ReplicaProcess, RUNTIME } from "../replica.ts";
+import { FROM_SOURCE, type ReplicaProcess, RUNTIME } from "../replica.ts";
 import { closeBalanced, expectRefusal } from "./checks.ts";
 import { type Collector, type SentSpan, startCollector } from "./collector.ts";
 import { eventsOf, imageBody, openShop, type Shop } from "./shop.ts";
@@ -70,8 +70,9 @@ describe("without a collector", () => {
       (name) => `--preload=${fileURLToPath(new URL(name, import.meta.url))}`,
     );
     const BUN_OPTIONS = preloads.join(" ");
-    const off = await shop.start({ BUN_OPTIONS });
-    const on = await shop.start({ BUN_OPTIONS, OTEL_EXPORTER_OTLP_ENDPOINT: collector.endpoint });
+    // In a bundle, no package is loaded from its own file.
+    const off = await shop.start({ BUN_OPTIONS }, FROM_SOURCE);
+    const on = await shop.start({ BUN_OPTIONS, OTEL_EXPORTER_OTLP_ENDPOINT: collector.endpoint }, FROM_SOURCE);
     const { secret } = await shop.customer();
     expect((await shop.chat(secret, {}, { origin: off.origin })).status).toBe(200);
     expect([await off.stop(), await on.stop()]).toEqual([0, 0]);
