@@ -216,6 +216,8 @@ CREATE TABLE "identity_providers" (
 	"mail_domains" text[] DEFAULT '{}' NOT NULL,
 	"proof_token" text NOT NULL,
 	"proved_domains" text[] DEFAULT '{}' NOT NULL,
+	"checked_at" timestamp with time zone,
+	"failing_since" jsonb DEFAULT '{}'::jsonb NOT NULL,
 	"account_id" bigint,
 	"role_claim" text,
 	"roles" jsonb DEFAULT '[]'::jsonb NOT NULL,
@@ -250,6 +252,8 @@ CREATE UNIQUE INDEX "identities_account" ON "identities" USING btree ("account_i
 CREATE UNIQUE INDEX "identity_providers_name" ON "identity_providers" USING btree ("seller_id","name");
 --> statement-breakpoint
 CREATE INDEX "identity_providers_account" ON "identity_providers" USING btree ("account_id") WHERE "identity_providers"."account_id" is not null;
+--> statement-breakpoint
+CREATE INDEX "identity_providers_checked" ON "identity_providers" USING btree ("checked_at") WHERE "identity_providers"."proved_domains" <> '{}';
 --> statement-breakpoint
 CREATE INDEX "identity_sign_ins_expiry" ON "identity_sign_ins" USING btree ("expires_at");
 --> statement-breakpoint

@@ -268,6 +268,7 @@ async function drain({ deps, closing }: Parts, background: Background, servers: 
     receiptUpkeep: background.receiptUpkeep.close(),
     booksCheck: booksCheck.close(),
     domainChecks: domainChecks.close(),
+    identityProofs: deps.identityProofs.close(),
     messages: messages.close(),
     receiptExport: deps.receiptExport?.close() ?? Promise.resolve(),
   });

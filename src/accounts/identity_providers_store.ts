@@ -14,6 +14,7 @@ import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { decrypt, encrypt, randomToken, Secret } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { tell } from "../platform/outbox_store.ts";
 import { accounts, hosts, sessions } from "../platform/schema_accounts.ts";
 import { identities, identityProviders, type RoleOfClaim } from "../platform/schema_identities.ts";
 import { holdSecretKey } from "../platform/secret_key_store.ts";
@@ -24,9 +25,14 @@ import { checkMailDomains } from "./mail_domains.ts";
 /** The identity providers of sellers (0: the operator). Secrets are stored encrypted, and never shown again. Source: OIDC-1, OIDC-2, OIDC-3. */
 
 const PROOF_TOKEN_BYTES = 24;
+/** How often the TXT records of proved domains are looked for again, and for how long one may be gone. Source: OIDC-11. */
+const PROOFS_EVERY_HOURS = 6;
+const PROOF_GONE_MS = 3 * 86_400_000;
 const SCOPES = /^[\x21\x23-\x5b\x5d-\x7e]+(?: [\x21\x23-\x5b\x5d-\x7e]+)*$/;
 const PLAIN = /^[\x20-\x7e]+$/;
 
+/** `found`: every resolver has the record. `gone`: one answered without it. `unknown`: one did not answer, and the others have it. */
+export type Proof = "found" | "gone" | "unknown";
 /** A domain whose addresses sign in by a provider. `isProved`: always of the operator. Source: OIDC-3. */
 export type IdentityDomain = { domain: string; isProved: boolean };
 
@@ -248,6 +254,9 @@ export async function changeIdentityProvider(
       .set({
         ...set,
         provedDomains: before.provedDomains.filter((domain) => set.mailDomains.includes(domain)),
+        failingSince: Object.fromEntries(
+          Object.entries(before.failingSince).filter(([domain]) => set.mailDomains.includes(domain)),
+        ),
         ...(secret !== undefined && { secretCiphertext: encrypt(secretKey, secret) }),
       })
       .where(eq(identityProviders.id, identityProviderId));
@@ -257,19 +266,88 @@ export async function changeIdentityProvider(
   return changing(deps, change, { protects: wanted.enabled === false });
 }
 
-/** Records which of a provider's domains have the TXT record. Throws not_found. */
+/** Records what was found of a provider's domains because its seller asked. What is unknown stays. Throws not_found. Source: OIDC-3. */
 export async function setProvedDomains(
   deps: ChangeDeps,
-  { provedDomains, ...ref }: IdentityProviderRef & { provedDomains: readonly string[] },
+  { proofs, ...ref }: IdentityProviderRef & { proofs: ReadonlyMap<string, Proof> },
 ): Promise<IdentityProvider> {
   return changing(deps, async (tx) => {
-    const { mailDomains } = await lockProvider(tx, ref);
+    const { mailDomains, provedDomains, failingSince } = await lockProvider(tx, ref);
+    const isKept = (domain: string) => proofs.get(domain) === "unknown" && provedDomains.includes(domain);
+    const proved = mailDomains.filter((domain) => proofs.get(domain) === "found" || isKept(domain));
     await tx
       .update(identityProviders)
-      .set({ provedDomains: mailDomains.filter((domain) => provedDomains.includes(domain)) })
+      .set({
+        provedDomains: proved,
+        failingSince: Object.fromEntries(Object.entries(failingSince).filter(([domain]) => isKept(domain))),
+      })
       .where(eq(identityProviders.id, ref.identityProviderId));
     return one(tx, ref);
   });
+}
+
+/** A provider whose proofs are looked for again. */
+export type DueProofs = IdentityProviderRef & { domains: string[]; proofToken: string };
+
+/** Starts at most `max` due checks of proofs. Two callers never get the same one; a crash delays it until the next is due. */
+export async function startDueProofs({ db }: { db: Db }, max: number): Promise<DueProofs[]> {
+  return db.orm
+    .update(identityProviders)
+    .set({ checkedAt: sql`clock_timestamp()` })
+    .where(
+      sql`${identityProviders.id} in (
+        select id from identity_providers
+        where proved_domains <> '{}' and (checked_at is null or checked_at <= now() - make_interval(hours => ${PROOFS_EVERY_HOURS}))
+        order by checked_at nulls first limit ${max} for update skip locked)`,
+    )
+    .returning({
+      identityProviderId: identityProviders.id,
+      sellerId: identityProviders.sellerId,
+      domains: identityProviders.provedDomains,
+      proofToken: identityProviders.proofToken,
+    });
+}
+
+/**
+ * Stores what was found. A proof that has been gone for PROOF_GONE_MS ends, with the sessions that began with the provider, and the
+ * seller is told. What is unknown counts neither way. Returns the domains whose proofs ended. Source: OIDC-11.
+ */
+export async function finishProofs(
+  deps: ChangeDeps,
+  { proofs, ...ref }: IdentityProviderRef & { proofs: ReadonlyMap<string, Proof> },
+): Promise<string[]> {
+  return changing(deps, async (tx) => {
+    const row = await lockProvider(tx, ref);
+    const now = await clockOf(tx);
+    const failingSince: Record<string, string> = {};
+    for (const domain of row.provedDomains) {
+      const since = row.failingSince[domain] ?? (proofs.get(domain) === "gone" ? now.toISOString() : undefined);
+      if (since !== undefined && proofs.get(domain) !== "found") failingSince[domain] = since;
+    }
+    const ended = row.provedDomains.filter(
+      (domain) =>
+        proofs.get(domain) === "gone" && now.getTime() - Date.parse(failingSince[domain] ?? "") >= PROOF_GONE_MS,
+    );
+    for (const domain of ended) delete failingSince[domain];
+    const provedDomains = row.provedDomains.filter((domain) => !ended.includes(domain));
+    await tx
+      .update(identityProviders)
+      .set({ provedDomains, failingSince })
+      .where(eq(identityProviders.id, ref.identityProviderId));
+    const activeHosts = await activeHostsOf(tx, ref.sellerId);
+    const lost = ended.filter((domain) => !isProved(domain, { ...row, provedDomains }, activeHosts));
+    if (lost.length > 0) await endSessionsOf(tx, ref.identityProviderId);
+    for (const domain of lost) {
+      const data = { domain, identityProvider: row.name };
+      await tell(tx, { kind: "mail_domain_lost", accountId: ref.sellerId, data });
+    }
+    return lost;
+  });
+}
+
+async function clockOf(tx: Tx): Promise<Date> {
+  const [row] = await tx.execute<{ now: string }>(sql`select to_json(clock_timestamp()) #>> '{}' as now`);
+  return new Date(String(row?.now));
 }
 
 /**

@@ -4,6 +4,7 @@ import { openBrandLookup } from "./brand_lookup.ts";
 import { startDomainChecks } from "./domain_checks.ts";
 import { openHostLookup } from "./host_lookup.ts";
 import { ownHosts } from "./host_names.ts";
+import { startIdentityProofs } from "./identity_proofs.ts";
 import { openKeyLookup } from "./key_lookup.ts";
 import { openKeyUses } from "./key_uses.ts";
 import { lossBoundsOf, openLosses } from "./losses.ts";
@@ -35,6 +36,7 @@ export function openAccounts({ closing, ...base }: Base) {
     /** What the operator bears of requests that nobody pays, and who is stopped for it. */
     losses: openLosses({ db, log, nowMs, metrics, bounds: lossBoundsOf(config) }),
     domainChecks: startDomainChecks({ db, bus, config, log }),
+    identityProofs: startIdentityProofs({ db, bus, config, log }),
     signInLimiter: closing.adopt(
       createFailedAttemptLimiter({
         redisUrl: config.redisUrl,

@@ -70,6 +70,7 @@ const KINDS = {
   // Of what one reader was mailed.
   notices_digest: { mailed: "optional", to: "account", webhooks: "none", roles: SELLER_ROLES },
   domain_lost: { ...OWN, roles: ["reseller"], members: DEVELOPING },
+  mail_domain_lost: { ...OWN, roles: ["reseller"], members: DEVELOPING },
   // An endpoint gets no call about itself.
   webhook_paused: { ...OWN, webhooks: "none", members: DEVELOPING },
 } as const satisfies Readonly<Record<MessageKind, KindFacts>>;

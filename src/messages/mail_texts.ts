@@ -631,6 +631,26 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>, i18n: I1
       button: page(facts, `/domains/${encodeURIComponent(host ?? "")}`, i18n.t("See what is wrong")),
     };
   },
+  mail_domain_lost: (facts, i18n) => {
+    const domain = text(facts, "domain");
+    return {
+      subject:
+        domain === null
+          ? i18n.t("A mail domain is no longer proved")
+          : i18n.t("{domain} is no longer proved", { domain }),
+      paragraphs: [
+        i18n.t(
+          "The TXT record that proves this mail domain has been gone for three days. People with an address there can no longer sign in by the identity provider, and everyone who came in by it was signed out.",
+        ),
+        i18n.t("Set the record again, and check it on the page of identity providers."),
+      ],
+      facts: [
+        [i18n.t("Mail domain"), domain],
+        [i18n.t("Identity provider"), text(facts, "identityProvider")],
+      ],
+      button: page(facts, "/sign-in-settings", i18n.t("See the record")),
+    };
+  },
   webhook_paused: (facts, i18n) => {
     const days = number(facts, "days");
     return {

@@ -2,6 +2,7 @@ import { type StaticDecode, Type } from "@sinclair/typebox";
 import { proofNameOf } from "../accounts/domain_records.ts";
 import { listHosts } from "../accounts/hosts_store.ts";
 import { IDENTITY_PRESETS, type IdentityKind } from "../accounts/identity_presets.ts";
+import { lookForProofs } from "../accounts/identity_proofs.ts";
 import {
   addIdentityProvider,
   changeIdentityProvider,
@@ -26,7 +27,6 @@ import {
   ROLE_VALUES_MAX,
 } from "../limits.ts";
 import { Secret } from "../platform/crypto.ts";
-import { type DnsAnswer, queryDns } from "../platform/dns_query.ts";
 import { Seller, sellerInScope } from "./fence.ts";
 import { At, orNull, RowId, text } from "./fields.ts";
 import { checkIssuer } from "./identity_client.ts";
@@ -35,9 +35,6 @@ import { changing, type OperationDeps, operation } from "./operation.ts";
 /** Identity providers, by which a seller's people sign in. Source: OIDC-1, OIDC-3, OIDC-5. */
 
 const SELLERS = ["reseller", "admin"] as const;
-const DNS_MS_MAX = 3_000;
-/** Domains that are asked for at once. */
-const DOMAINS_AT_ONCE = 20;
 /** Where an identity provider sends people back to, on the host where they began; and after signing out. */
 export const CALLBACK_PATH = "/sign-in/callback";
 export const SIGNED_OUT_PATH = "/sign-in";
@@ -193,8 +190,8 @@ export const proveIdentityDomains = operation({
     const ref = { sellerId, identityProviderId };
     const { mailDomains, proofToken } = await findIdentityProvider(deps, ref);
     const domains = mailDomains.map(({ domain }) => domain);
-    const provedDomains = await call.callOut("receiver", () => provedOf(deps, domains, proofToken));
-    const proved = await setProvedDomains(changing(deps, call), { ...ref, provedDomains });
+    const proofs = await call.callOut("receiver", () => lookForProofs(deps.config, { domains, proofToken }));
+    const proved = await setProvedDomains(changing(deps, call), { ...ref, proofs });
     return shown(proved, await sitesOf(deps, sellerId));
   },
 });
@@ -239,20 +236,4 @@ function shown(
     redirectUris: sites.map((site) => site + CALLBACK_PATH),
     signedOutUris: sites.map((site) => site + SIGNED_OUT_PATH),
   };
-}
-
-/** The domains of which every resolver has the TXT record. Source: OIDC-3, DOM-2. */
-async function provedOf({ config }: OperationDeps, domains: readonly string[], token: string): Promise<string[]> {
-  const proved: string[] = [];
-  for (let at = 0; at < domains.length; at += DOMAINS_AT_ONCE) {
-    const some = domains.slice(at, at + DOMAINS_AT_ONCE);
-    const questions = some.map((domain) => ({ name: proofNameOf(domain), type: "TXT" as const }));
-    const answers = await Promise.all(config.dnsResolvers.map((resolver) => queryDns(resolver, questions, DNS_MS_MAX)));
-    proved.push(...some.filter((_, i) => answers.every((ofResolver) => hasToken(ofResolver[i], token))));
-  }
-  return proved;
-}
-
-function hasToken(answer: DnsAnswer | undefined, token: string): boolean {
-  return answer?.failure === null && answer.records.some(({ type, value }) => type === "TXT" && value === token);
 }

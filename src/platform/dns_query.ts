@@ -12,7 +12,8 @@ import ipaddr from "ipaddr.js";
 /** A name without its final dot. Source: RFC 1035 › 2.3.4. */
 const NAME_CHARS_MAX = 253;
 const LABEL_BYTES_MAX = 63;
-const QUESTIONS_MAX = 16;
+/** That can be asked at once. */
+export const QUESTIONS_MAX = 16;
 const TIMEOUT_MS_MAX = 10_000;
 /** Larger answers are not decoded: names that chain pointers cost the square of it (16 KiB: 6 ms). */
 const ANSWER_BYTES_MAX = 16 * 1024;

@@ -9,6 +9,7 @@ import type { Log } from "./log.ts";
 export const JOB_NAMES = [
   "books_check",
   "domain_checks",
+  "identity_proofs",
   "key_states",
   "losses",
   "messages",

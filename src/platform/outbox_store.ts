@@ -73,6 +73,8 @@ export type MessageData = {
   /** What others did since `since`, beyond the mails of an hour: how many messages of each kind were not mailed one by one. */
   notices_digest: { since: string; counts: Partial<Record<MessageKind, number>> };
   domain_lost: { host: string };
+  /** Its TXT record has been gone for days. `identityProvider`: the name of the provider whose people came in by it. */
+  mail_domain_lost: { domain: string; identityProvider: string };
   /** `days`: how long it has failed; missing: it answered that it is gone. */
   webhook_paused: { endpointId: number; url: string; why: string; days?: number };
 };

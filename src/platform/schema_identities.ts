@@ -29,6 +29,9 @@ export const identityProviders = pgTable(
     /** The TXT record that proves a domain of a reseller has this value; and the domains that it has proved. */
     proofToken: text().notNull(),
     provedDomains: text().array().notNull().default([]),
+    /** When their TXT records were last looked for again, and since when those are gone that were not found: by domain, an instant. */
+    checkedAt: instant(),
+    failingSince: jsonb().$type<Record<string, string>>().notNull().default({}),
     /** The customer's account whose members sign in by it; null: each new person gets an account of their own. */
     accountId: bigint({ mode: "number" }).references(() => accounts.id),
     roleClaim: text(),
@@ -39,6 +42,7 @@ export const identityProviders = pgTable(
   (t) => [
     uniqueIndex("identity_providers_name").on(t.sellerId, t.name),
     index("identity_providers_account").on(t.accountId).where(sql`${t.accountId} is not null`),
+    index("identity_providers_checked").on(t.checkedAt).where(sql`${t.provedDomains} <> '{}'`),
     check("identity_providers_seller", sql`${t.sellerId} >= 0`),
     check("identity_providers_kind", sql`${t.kind} in ('oidc', 'google', 'github')`),
     check("identity_providers_roles", sql`(${t.accountId} is null) = (${t.roleClaim} is null)`),

@@ -73,5 +73,6 @@ export const EXAMPLES: { [Kind in keyof MessageData]: MessageData[Kind] } = {
   dispute_closed: { ...ORDER, ...DISPUTE, status: "lost" },
   notices_digest: { since: "2026-12-14T22:00:00.000Z", counts: { customer_signed_up: 12, order_placed: 1 } },
   domain_lost: { host: "ai.lumen.example" },
+  mail_domain_lost: { domain: "lumen.example", identityProvider: "Lumen staff" },
   webhook_paused: { endpointId: 4, url: "https://hooks.example.com/", why: "Status 503", days: 3 },
 };

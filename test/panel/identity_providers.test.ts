@@ -1,7 +1,12 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
-import { type DnsServer, startDnsServer } from "../dns_server.ts";
+import { lookForProofs, startIdentityProofs } from "../../src/accounts/identity_proofs.ts";
+import { setProvedDomains } from "../../src/accounts/identity_providers_store.ts";
+import { inProcessBus } from "../../src/platform/bus.ts";
+import { createLog } from "../../src/platform/log.ts";
+import { type DnsServer, deadResolver, startDnsServer } from "../dns_server.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { type Answer, openShop, type Shop } from "../gateway/shop.ts";
+import { until } from "../platform/own_redis.ts";
 import type { Person } from "../world.ts";
 import { type Lie, type LyingIssuer, startLyingIssuer } from "./lying_issuer.ts";
 import { ACME, MAIL } from "./mailed_links.ts";
@@ -225,6 +230,81 @@ describe("a mail domain that a reseller does not serve", () => {
     setRecords(0);
     expect(await prove()).toBe(false);
     expectNot(await at(ZONE), /may not sign in here/);
+  });
+
+  test("two hundred domains are looked for in one click", async () => {
+    const mailDomains = [ZONE, ...Array.from({ length: 199 }, (_, i) => `d${i}.${ZONE}`)];
+    const identityProviderId = await addProvider({ mailDomains }, seller);
+    const token = await tokenOf(identityProviderId);
+    const records = [`_verify TXT "${token}"`, `_verify.d198 TXT "${token}"`];
+    for (const index of [0, 1]) setRecords(index, ...records);
+    const proved = async () =>
+      ok(await seller.post(`/identity-providers/${identityProviderId}/prove`))
+        .mailDomains.filter(({ isProved }: { isProved: boolean }) => isProved)
+        .map(({ domain }: { domain: string }) => domain);
+    expect(await proved()).toEqual([ZONE, `d198.${ZONE}`]);
+    ok(await seller.delete(`/identity-providers/${identityProviderId}`));
+  });
+
+  test("a proof that is gone for three days ends, with the sessions it allowed, and the reseller is told; an outage of resolvers ends none", async () => {
+    const identityProviderId = await addProvider({ mailDomains: [ZONE, ACME], name: "Proved" }, seller);
+    const proofToken = await tokenOf(identityProviderId);
+    const right = `_verify TXT "${proofToken}"`;
+    for (const index of [0, 1]) setRecords(index, right);
+    ok(await seller.post(`/identity-providers/${identityProviderId}/prove`));
+    ok(await openSignUp(seller));
+    const claims = { email: `person${++counted}@${ZONE}` };
+    const subject = `new-${++counted}`;
+    const enter = () => signIn(identityProviderId, subject, { claims }, { host: ACME });
+    const headers = { cookie: cookieNamed(await enter(), "tollgate_session") };
+    const { sql } = shop.world;
+    const db = shop.world.openDb();
+    const log = createLog("silent");
+    const job = (resolvers = dns.map(({ resolver }) => resolver)) =>
+      startIdentityProofs({ db, bus: inProcessBus(log), config: { dnsResolvers: resolvers }, log, tickMs: 0 });
+    /** Hours pass, and two replicas look for due checks. */
+    const pass = async (hours: number, resolvers?: string[]) => {
+      await sql`update identity_providers set checked_at = checked_at - make_interval(hours => ${hours}),
+        failing_since = coalesce((select jsonb_object_agg(key, value::text::timestamptz - make_interval(hours => ${hours}))
+          from jsonb_each_text(failing_since)), '{}')`;
+      await Promise.all([job(resolvers).checkDue(), job(resolvers).checkDue()]);
+    };
+    const proved = async () =>
+      (await sql`select proved_domains from identity_providers where id = ${identityProviderId}`)[0];
+    const isOn = { proved_domains: [ZONE] };
+    await pass(0);
+    // Neither when the reseller asks, nor later.
+    const silent = [dns[0]?.resolver ?? "", await deadResolver()];
+    const proofs = await lookForProofs({ dnsResolvers: silent }, { domains: [ZONE], proofToken });
+    const bus = inProcessBus(log);
+    await setProvedDomains({ db, bus }, { sellerId: acme.accountId, identityProviderId, proofs });
+    expect(await proved()).toEqual(isOn);
+    for (const hours of [100, 100]) await pass(hours, silent);
+    expect(await proved()).toEqual(isOn);
+    // One of the resolvers has it no more, for less than three days.
+    setRecords(0);
+    await pass(6);
+    await pass(65);
+    expect(await proved()).toEqual(isOn);
+    setRecords(0, right);
+    await pass(6);
+    setRecords(0);
+    await pass(6);
+    // It is checked every six hours only.
+    await pass(1);
+    expect(await proved()).toEqual(isOn);
+    expect((await shop.call("/api/panel/me", { host: ACME, headers })).status).toBe(200);
+    await pass(100);
+    expect(await proved()).toEqual({ proved_domains: [] });
+    expectNot(await enter(), /may not sign in here/);
+    await until(async () => (await shop.call("/api/panel/me", { host: ACME, headers })).status === 401);
+    const told =
+      await sql`select data from outbox_messages where kind = 'mail_domain_lost' and account_id = ${acme.accountId}`;
+    expect(told.map(({ data }) => data)).toEqual([{ domain: ZONE, identityProvider: "Proved" }]);
+    const [entry] = await sql`select actor_id, before, after from audit_entries
+      where subject = 'identity_providers' and subject_id = ${String(identityProviderId)} order by id desc limit 1`;
+    expect(entry).toMatchObject({ actor_id: null, before: { proved_domains: [ZONE] }, after: { proved_domains: [] } });
+    await db.close();
   });
 });
 

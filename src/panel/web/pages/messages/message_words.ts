@@ -40,6 +40,7 @@ const KINDS: Readonly<Record<MessageKind, string>> = {
   dispute_closed: t`Dispute closed`,
   notices_digest: t`Digest of many notices`,
   domain_lost: t`Domain is off`,
+  mail_domain_lost: t`Mail domain is no longer proved`,
   webhook_paused: t`Webhook is switched off`,
 };
 
