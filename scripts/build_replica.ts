@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { mkdir, mkdtemp, readFile, rename, rm } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { pathToFileURL } from "node:url";
-import { Glob } from "bun";
+import { type BunPlugin, Glob } from "bun";
 
 /**
  * Bundles `src/main.ts` with its packages into one file with compiled bytecode, for the replicas of tests: a start costs half as much
@@ -43,7 +43,7 @@ async function build(hash: string): Promise<void> {
       format: "cjs",
       bytecode: true,
       external: EXTERNAL,
-      plugins: [{ name: "sources", setup: (builder) => void builder.onLoad({ filter: SOURCES }, load) }],
+      plugins: [AS_IN_SOURCE],
     });
     await Bun.write(join(fresh, "sources.txt"), hash);
     await rm(FOLDER, { recursive: true, force: true });
@@ -53,7 +53,20 @@ async function build(hash: string): Promise<void> {
   }
 }
 
-/** Modules keep the URL of their source: they find their files by it, workers too. */
+/**
+ * Modules keep the URL of their source: they find their files by it, workers too. Packages that are loaded when they are needed stay
+ * outside: a bundle would evaluate their modules in another order.
+ */
+const AS_IN_SOURCE: BunPlugin = {
+  name: "as-in-source",
+  setup(builder) {
+    builder.onLoad({ filter: SOURCES }, load);
+    builder.onResolve({ filter: /^[^./]/ }, ({ path, kind }) =>
+      kind === "dynamic-import" ? { path, external: true } : undefined,
+    );
+  },
+};
+
 async function load({ path }: { path: string }): Promise<{ contents: string; loader: "ts" }> {
   const source = await readFile(path, "utf8");
   if (path === main && !TOP_LEVEL_AWAIT.test(source)) throw new Error(`${path} does not begin with "await main()".`);
