@@ -72,8 +72,8 @@ function microsOf(reads: readonly Uint8Array[], rewriter: StreamRewriter): numbe
   let out = "";
   const sink: EventSink = {
     takeEvent(text, at) {
-      const end = rewriter.rewriteEvent(text, at);
-      if (end > 0) out += rewriter.rewritten;
+      const end = rewriter.rewriteEvent?.(text, at) ?? -1;
+      if (end > 0) out += rewriter.takeRewritten?.() ?? "";
       return end;
     },
     takePayload(payload) {

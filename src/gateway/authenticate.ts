@@ -25,7 +25,7 @@ export type Caller = {
   /** What the request counts towards: rate limits and concurrency limits. */
   limits: LimitedRequest;
   /** Set for a request that may be sent its headers while it waits for a provider. */
-  wait?: Wait;
+  wait?: Wait | undefined;
   /** Set for a request with an Idempotency-Key. */
   claim?: CallerClaim;
 };

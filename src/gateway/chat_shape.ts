@@ -36,9 +36,10 @@ export class ChoiceRepair {
   readonly #requestId: string;
   readonly #part: PartName;
   readonly #hasLegacyCalls: boolean;
-  /** By choice. Absent until its first delta. */
-  readonly #streams = new Map<number, ChoiceState>();
-  readonly #halves = new Halves();
+  /** Of each choice that has had a delta. */
+  readonly #states: ChoiceState[] = [];
+  /** Made for the first half of a character. */
+  #halves: Halves | undefined;
 
   /** `requestId`: what ids that a provider leaves out are made of. `hasLegacyCalls`: the client reads `function_call`. */
   constructor(requestId: string, part: PartName, hasLegacyCalls = false) {
@@ -49,7 +50,7 @@ export class ChoiceRepair {
 
   /** What is sent of the next text depends on more than the text. */
   get isHolding(): boolean {
-    return this.#halves.isHolding;
+    return this.#halves?.isHolding === true;
   }
 
   /** The choices as they are sent on; the same list if nothing is to be repaired. */
@@ -97,10 +98,10 @@ export class ChoiceRepair {
   }
 
   #stateOf(index: number): ChoiceState {
-    let state = this.#streams.get(index);
+    let state = this.#states.find((known) => known.index === index);
     if (state === undefined) {
-      state = { numbers: new CallNumbers(`call_${this.#requestId}_${index}`), hasDeltas: false, hasBegun: false };
-      this.#streams.set(index, state);
+      state = { index, numbers: undefined, hasDeltas: false, hasBegun: false };
+      this.#states.push(state);
     }
     return state;
   }
@@ -125,6 +126,7 @@ export class ChoiceRepair {
     const calls = callsIn(good);
     if (toolCalls !== undefined) good = without(good, "toolCalls");
     if (calls !== undefined) {
+      state.numbers ??= new CallNumbers(`call_${this.#requestId}_${index}`);
       const repaired = this.#completedCalls(repairedCalls(calls, state.numbers, this.#part === "delta"), index);
       // Clients send an empty list back, and providers refuse it.
       if (repaired.length === 0) good = without(good, "tool_calls");
@@ -163,12 +165,18 @@ export class ChoiceRepair {
   }
 
   #wellFormed(name: string, text: string): string {
-    return this.#part === "delta" ? this.#halves.completed(name, text) : text.toWellFormed();
+    if (this.#part !== "delta") return text.toWellFormed();
+    if (this.#halves === undefined && text.isWellFormed()) return text;
+    this.#halves ??= new Halves();
+    return this.#halves.completed(name, text);
   }
 }
 
-/** `hasDeltas`: deltas have said something. `hasBegun`: its first delta has been sent. */
-type ChoiceState = { readonly numbers: CallNumbers; hasDeltas: boolean; hasBegun: boolean };
+/**
+ * `index`: that of the choice. `numbers`: made for its first call. `hasDeltas`: deltas have said something. `hasBegun`: its first delta
+ * has been sent.
+ */
+type ChoiceState = { readonly index: number; numbers: CallNumbers | undefined; hasDeltas: boolean; hasBegun: boolean };
 
 /** Members of a message or delta that say what the operator pays: Vercel's gateway has it there. Source: PRV-25. */
 const OPERATORS = ["provider_metadata", "providerMetadata"] as const;

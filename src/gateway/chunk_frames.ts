@@ -21,6 +21,10 @@ const USES_A_FRAME = 64;
 const FRAMES_MAX = 4;
 /** Orders of members that are remembered at once. */
 const ORDERS_MAX = 4;
+/** Orders of members that are known in the process. */
+const NAMES_KNOWN_MAX = 1_000;
+/** Chunks with more members are not learned from: a place is a bit. */
+const MEMBERS_MAX = 30;
 /** Larger chunks are not learned from. */
 const LEARNED_CHARS_MAX = 16 * 1024;
 const [QUOTE, BACKSLASH, SPACE, ZERO, ONE, NINE, ASCII_MAX] = [34, 92, 32, 48, 49, 57, 126] as const;
@@ -40,11 +44,15 @@ export type Hole = {
   outBehind: string;
 };
 
+/** An order of a chunk's members. `values`: what they were in the first chunk that had it. `holes`: a bit for the place of each that changes. */
+type Order = { readonly names: readonly string[]; readonly values: readonly string[]; holes: number };
+
 /**
  * The last hole has the end of the event behind it. `isUnchanged`: what stays the same is sent as received. `repeatsUsage`: the usage of an
  * earlier chunk stands in what stays the same.
  */
 export type Frame = {
+  order: Order;
   head: string;
   outHead: string;
   holes: readonly Hole[];
@@ -68,8 +76,7 @@ export class ChunkFrames {
   readonly choicesBudget = new FrameBudget();
   readonly #rules: Rules;
   #hasTexts = true;
-  /** By the names of a chunk's members: a chunk, and those that change. */
-  readonly #orders = new Map<string, { values: ReadonlyMap<string, string>; holes: Set<string> }>();
+  readonly #orders: Order[] = [];
 
   constructor(rules: Rules) {
     this.#rules = rules;
@@ -78,8 +85,15 @@ export class ChunkFrames {
   /** Learns the frame around the choices of a chunk, and around whatever else has changed. */
   learn(learned: Learned): void {
     const { payload, spans } = learned;
-    if (payload.length > LEARNED_CHARS_MAX || !spans.has("choices") || !this.choicesBudget.take()) return;
-    keep(this.choices, frameOf(learned, this.#holesOf(learned), this.#rules.edited));
+    if (payload.length > LEARNED_CHARS_MAX || spans.size > MEMBERS_MAX || !spans.has("choices")) return;
+    if (!this.choicesBudget.take()) return;
+    const order = this.#orderOf(learned);
+    const frame = frameOf(learned, order, this.#rules.edited);
+    if (frame === undefined) return;
+    // What has the same order has no more holes than this.
+    forget(this.choices, order);
+    forget(this.texts, order);
+    keep(this.choices, frame);
   }
 
   /** Learns the frame around the only text of a chunk whose choices have `frame`. */
@@ -93,29 +107,53 @@ export class ChunkFrames {
     this.texts.length = 0;
   }
 
-  #holesOf(learned: Learned): ReadonlySet<string> {
-    const { payload, spans } = learned;
-    const order = [...spans.keys()].join(",");
-    const known = this.#orders.get(order);
-    if (known === undefined) return this.#begin(order, learned);
-    for (const [name, value] of known.values) {
-      const span = spans.get(name);
-      if (span === undefined || payload.slice(span.start, span.end) === value) continue;
+  /** The order of a chunk's members, in which what differs from the chunks before is a hole. */
+  #orderOf({ payload, spans }: Learned): Order {
+    const names = sharedNames(spans);
+    const known = this.#orders.findIndex((order) => order.names === names);
+    const order = this.#orders[known];
+    if (order === undefined) return this.#begin(names, { payload, spans });
+    let place = 0;
+    for (const [name, { start, end }] of spans) {
+      const at = place++;
+      if (isHole(order, at) || payload.slice(start, end) === order.values[at]) continue;
       // From here on it is learned anew: with another value of such a member, a chunk says something else.
-      if (this.#rules.isTelling(name)) return this.#begin(order, learned);
-      known.holes.add(name);
+      if (this.#rules.isTelling(name)) {
+        this.#orders.splice(known, 1);
+        return this.#begin(names, { payload, spans });
+      }
+      order.holes |= 1 << at;
     }
-    return known.holes;
+    return order;
   }
 
-  #begin(order: string, { payload, spans }: Learned): ReadonlySet<string> {
-    if (this.#orders.size >= ORDERS_MAX) this.#orders.clear();
-    const values = new Map([...spans].map(([name, { start, end }]) => [name, ownCopy(payload.slice(start, end))]));
-    values.delete("choices");
-    const holes = new Set(["choices"]);
-    this.#orders.set(ownCopy(order), { values, holes });
-    return holes;
+  #begin(names: readonly string[], { payload, spans }: Pick<Learned, "payload" | "spans">): Order {
+    if (this.#orders.length >= ORDERS_MAX) this.#orders.length = 0;
+    const values = [...spans].map(([name, { start, end }]) =>
+      name === "choices" ? "" : ownCopy(payload.slice(start, end)),
+    );
+    const order = { names, values, holes: 1 << names.indexOf("choices") };
+    this.#orders.push(order);
+    return order;
   }
+}
+
+/** Names of members in their order, by what they are together. They live longer than a stream: all streams of a provider have the same. */
+const namesKnown = new Map<string, readonly string[]>();
+
+function sharedNames(spans: ReadonlyMap<string, Span>): readonly string[] {
+  const key = [...spans.keys()].join(",");
+  let names = namesKnown.get(key);
+  if (names === undefined) {
+    if (namesKnown.size >= NAMES_KNOWN_MAX) namesKnown.clear();
+    names = [...spans.keys()].map(ownCopy);
+    namesKnown.set(ownCopy(key), names);
+  }
+  return names;
+}
+
+function isHole({ holes }: Order, place: number): boolean {
+  return (holes & (1 << place)) !== 0;
 }
 
 /** Whether a stream may learn another frame. */
@@ -172,6 +210,10 @@ export function parsedLine(json: string): unknown {
   return json.includes("\n") || json.includes("\r") ? undefined : parsed(json);
 }
 
+function forget(frames: Frame[], order: Order): void {
+  for (let i = frames.length - 1; i >= 0; i--) if (frames[i]?.order === order) frames.splice(i, 1);
+}
+
 function keep(frames: Frame[], frame: Frame | undefined): void {
   if (frame === undefined) return;
   frames.unshift(copied(frame));
@@ -181,12 +223,12 @@ function keep(frames: Frame[], frame: Frame | undefined): void {
 /** The frame of a chunk with these holes; undefined if they are not sent in the order in which they were received. */
 function frameOf(
   { payload, spans, out, hasTokens }: Learned,
-  names: ReadonlySet<string>,
+  order: Order,
   edited: ReadonlySet<string>,
 ): Frame | undefined {
   const outSpans = out === payload ? spans : topLevelSpans(out);
   if (outSpans === undefined) return undefined;
-  const holes = [...spans].filter(([name]) => names.has(name));
+  const holes = [...spans].filter((_, place) => isHole(order, place));
   const passing = holes.filter(([name]) => name === "choices" || !edited.has(name));
   const outPlaces = passing.map(([name]) => outSpans.get(name));
   const received = segmentsOf(
@@ -197,6 +239,7 @@ function frameOf(
   if (received === undefined || sent === undefined) return undefined;
   let at = 0;
   return {
+    order,
     head: EVENT_START + received[0],
     outHead: EVENT_START + sent[at++],
     holes: holes.map(([name], i) => {
@@ -205,7 +248,7 @@ function frameOf(
       return { what, passes, behind: received[i + 1] ?? "", outBehind: passes ? (sent[at++] ?? "") : "" };
     }),
     isUnchanged: out === payload,
-    repeatsUsage: hasTokens && !names.has("usage"),
+    repeatsUsage: hasTokens && !holes.some(([name]) => name === "usage"),
   };
 }
 

@@ -65,6 +65,11 @@ function isTelling(name: string): boolean {
   return TELLING.has(name) || meaningOf(name, false) !== undefined;
 }
 
+const RULES = { edited: EDITED, isTelling };
+
+/** The values in the holes of the event that is rewritten now. All streams have the same list: it is used for one event at a time. */
+const VALUES: string[] = [];
+
 /** An object in the place of a value that may report a usage, or in which an answer may stand. */
 const MAY_TELL = /token|usage|choices|message|delta/i;
 
@@ -100,9 +105,9 @@ export type StreamRewriter = {
   readonly endsWithDone: boolean;
   /** The last payload was the end of the stream. */
   readonly isOver: boolean;
-  /** Fast path: as `EventSink.takeEvent`. What it returns an index for stands in `rewritten`. */
-  rewriteEvent(text: string, at: number): number;
-  readonly rewritten: string;
+  /** Fast path, if it has one: as `EventSink.takeEvent`. What it returns an index for is then taken by `takeRewritten`. */
+  rewriteEvent?(text: string, at: number): number;
+  takeRewritten?(): string;
   /** The events for the client; undefined if none is sent now. Throws if the payload is no event of an answer. */
   rewrite(payload: string): string | undefined;
   /** The next event is too large to be read, and breaks the stream off. */
@@ -125,15 +130,14 @@ export class ChunkRewriter implements StreamRewriter {
   #created: string | undefined;
   /** The provider's last chunk with only the usage. */
   #usageChunk: string | undefined;
-  readonly #frames = new ChunkFrames({ edited: EDITED, isTelling });
+  readonly #frames = new ChunkFrames(RULES);
   readonly #repair: ChoiceRepair;
   /** Events in a row that had only the frame of the choices. */
   #textMisses = 0;
-  /** The values in the holes of the current event. */
-  readonly #values: string[] = [];
   readonly #reports = new UsageReports();
   #counted: { counted: CountedUsage; charge: ShownCharge | undefined } | undefined;
   readonly #written = new Written();
+  #rewritten = "";
   /** Only of an answer with several choices. */
   readonly #choiceEnds: ChoiceEnds | undefined;
   finished = false;
@@ -170,17 +174,21 @@ export class ChunkRewriter implements StreamRewriter {
   rewrite(received: string): string | undefined {
     // An event may arrive on several lines, and is sent on one. In JSON a line break is white space.
     const payload = received.includes("\n") ? received.replaceAll("\n", " ") : received;
-    if (this.#frames.choices.length > 0 && this.rewriteEvent(eventOf(payload), 0) > 0) return this.rewritten;
+    if (this.#frames.choices.length > 0 && this.rewriteEvent(eventOf(payload), 0) > 0) return this.takeRewritten();
     const rewritten = this.#rewriteWhole(payload);
     return rewritten === undefined ? undefined : eventOf(rewritten);
   }
 
-  /** The event for the client, after `rewriteEvent` has found one. */
-  rewritten = "";
+  takeRewritten(): string {
+    const rewritten = this.#rewritten;
+    // While the stream waits for its next event, nothing of this one is kept.
+    this.#rewritten = "";
+    return rewritten;
+  }
 
   /**
    * Fast path: rewrites the event that begins at `at`, if it differs from an earlier one only in the values that a frame leaves open.
-   * Returns the index after it and sets `rewritten`; otherwise returns −1, and nothing was noted.
+   * Returns the index after it, and `takeRewritten` the event for the client; otherwise returns −1, and nothing was noted.
    */
   rewriteEvent(text: string, at: number): number {
     const { texts, choices } = this.#frames;
@@ -204,20 +212,19 @@ export class ChunkRewriter implements StreamRewriter {
     const end = this.#fill(text, at, frame);
     if (end < 0) return -1;
     const { outHead, holes, isUnchanged } = frame;
-    const values = this.#values;
     const received = this.#take(frame, end - at);
     if (received === undefined) return -1;
     this.#frames.choicesBudget.used++;
     if (isUnchanged && received) {
-      this.rewritten = text.slice(at, end);
+      this.#rewritten = text.slice(at, end);
       return end;
     }
     let out = outHead;
     for (let i = 0; i < holes.length; i++) {
       const { passes, outBehind } = holes[i] as Hole;
-      out += passes ? values[i] + outBehind : outBehind;
+      out += passes ? VALUES[i] + outBehind : outBehind;
     }
-    this.rewritten = out;
+    this.#rewritten = out;
     return end;
   }
 
@@ -238,7 +245,7 @@ export class ChunkRewriter implements StreamRewriter {
       // What is not sent on, and needs no parser, is not cut out.
       const value = isPlain && !passes ? "" : text.slice(start, stop);
       if (what === "value" && !isPlain && (MAY_TELL.test(value) || !isValue(value))) return -1;
-      this.#values[i] = value;
+      VALUES[i] = value;
       start = stop + behind.length;
     }
     return end;
@@ -250,17 +257,16 @@ export class ChunkRewriter implements StreamRewriter {
    */
   #take(frame: Frame, sourceChars: number): boolean | undefined {
     const { holes } = frame;
-    const values = this.#values;
     let usage: unknown;
     let isReceived: boolean | undefined;
     for (let i = 0; i < holes.length; i++) {
       if (holes[i]?.what !== "usage") continue;
-      usage = parsedLine(values[i] as string);
+      usage = parsedLine(VALUES[i] as string);
       if (usage !== null && !isRecord(usage)) return undefined;
     }
     for (let i = 0; i < holes.length; i++) {
       const { what } = holes[i] as Hole;
-      if (what === "text") isReceived = this.#takeText(values[i] as string, sourceChars);
+      if (what === "text") isReceived = this.#takeText(VALUES[i] as string, sourceChars);
       else if (what === "choices") isReceived = this.#takeChoices(frame, i, sourceChars);
     }
     if (isReceived === undefined) return undefined;
@@ -279,7 +285,7 @@ export class ChunkRewriter implements StreamRewriter {
   }
 
   #takeChoices(frame: Frame, place: number, sourceChars: number): boolean | undefined {
-    const raw = this.#values[place] as string;
+    const raw = VALUES[place] as string;
     const received = parsedLine(raw);
     // A chunk without choices may be the usage, which is not sent now, or an error.
     if (!Array.isArray(received) || received.length === 0) return undefined;
@@ -289,7 +295,7 @@ export class ChunkRewriter implements StreamRewriter {
     const choices = this.#repaired(received);
     const text = this.#count(choices, sourceChars);
     const out = choices === received ? raw : JSON.stringify(choices);
-    this.#values[place] = out;
+    VALUES[place] = out;
     const outOf = (other: string) => this.#sentFor(other, `${text}~`);
     if (text !== "") this.#frames.learnText(frame, { text, raw, out, outOf });
     return out === raw;

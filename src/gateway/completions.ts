@@ -342,7 +342,6 @@ class TextEvents implements StreamRewriter {
   readonly #chat: ChunkRewriter;
   readonly endsWithDone = true;
   readonly isOver = false;
-  readonly rewritten = "";
 
   constructor(facts: StreamFacts) {
     this.#chat = new ChunkRewriter(facts);
@@ -358,11 +357,6 @@ class TextEvents implements StreamRewriter {
 
   get finished(): boolean {
     return this.#chat.finished;
-  }
-
-  /** There is no fast path: such streams are short and few. */
-  rewriteEvent(): number {
-    return -1;
   }
 
   rewrite(payload: string): string | undefined {

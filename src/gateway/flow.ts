@@ -198,7 +198,10 @@ function relay(
     answer.held.close();
     throw error;
   }
-  if (!hasLeft(caller)) return { how: "relayed", stream, dropped };
+  const isLeft = hasLeft(caller);
+  // From here on the stream itself is told. The caller lives as long as it, and the wait need not.
+  caller.wait = undefined;
+  if (!isLeft) return { how: "relayed", stream, dropped };
   // The client has left. The runtime does not cancel a stream that it has not started to read.
   void stream.cancel();
   return { how: "relayed", stream: null, dropped };

@@ -304,8 +304,8 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
   /** Called by the SseReader, like `takePayload`. Nothing behind [DONE] or a broken payload is read. */
   takeEvent(text: string, at: number): number {
     if (this.#sawDone) return -1;
-    const end = this.#rewriter.rewriteEvent(text, at);
-    if (end > 0) this.#out += this.#rewriter.rewritten;
+    const end = this.#rewriter.rewriteEvent?.(text, at) ?? -1;
+    if (end > 0) this.#out += this.#rewriter.takeRewritten?.() ?? "";
     return end;
   }
 

@@ -68,8 +68,8 @@ export type EventSink = {
 
 /** Parses one stream. */
 export class SseReader {
-  /** The beginning of a line whose end has not arrived. */
-  readonly #partial = new ByteBlocks();
+  /** The beginning of a line whose end has not arrived. Made for the first one: most events arrive whole. */
+  #partial: ByteBlocks | undefined;
   #isFirstLine = true;
   /** The last line ended with CR: an LF that follows belongs to it. */
   #afterCr = false;
@@ -92,13 +92,15 @@ export class SseReader {
     const end = endOfLines(chunk);
     if (end > at) {
       // All complete lines are decoded at once: decoding them one by one costs more than parsing them.
-      const isWhole = at === 0 && end === chunk.length && this.#partial.size === 0;
+      const isWhole = at === 0 && end === chunk.length && this.#partialBytes === 0;
       this.#readLines(UTF_8.decode(isWhole ? chunk : this.#lineWith(chunk.subarray(at, end))), sink);
       this.#afterCr = end === chunk.length && chunk[end - 1] === CR;
       at = end;
     }
-    if (this.#partial.size + chunk.length - at + (this.#data?.length ?? 0) > EVENT_SIZE_MAX) throw oversized();
-    if (at < chunk.length) this.#partial.add(chunk.subarray(at));
+    if (this.#partialBytes + chunk.length - at + (this.#data?.length ?? 0) > EVENT_SIZE_MAX) throw oversized();
+    if (at === chunk.length) return;
+    this.#partial ??= new ByteBlocks();
+    this.#partial.add(chunk.subarray(at));
   }
 
   /** Returns the payload that the end of the stream completes, if any: some providers leave out the last blank line. */
@@ -113,11 +115,15 @@ export class SseReader {
 
   /** Bytes of memory that the beginning of an event takes, whose end has not arrived. */
   get heldBytes(): number {
-    return this.#partial.allocated + BYTES_OF_CHAR * (this.#data?.length ?? 0);
+    return (this.#partial?.allocated ?? 0) + BYTES_OF_CHAR * (this.#data?.length ?? 0);
+  }
+
+  get #partialBytes(): number {
+    return this.#partial?.size ?? 0;
   }
 
   #lineWith(rest: Uint8Array): Uint8Array {
-    return this.#partial.size === 0 ? rest : this.#partial.takeWith(rest);
+    return this.#partial === undefined || this.#partial.size === 0 ? rest : this.#partial.takeWith(rest);
   }
 
   /** Parses whole lines, each with its line end. */

@@ -47,6 +47,7 @@ const SAYS_TOKENS = /usage|token/i;
 const mayBe = new Map<string, boolean>();
 const NAMES_KNOWN_MAX = 2_000;
 const NAME_CHARS_MAX = 60;
+const NOTHING_FOUND: ReadonlySet<string> = new Set();
 
 /**
  * What a provider reports in the course of an answer. A report replaces what was reported before, but no count becomes smaller: some
@@ -55,12 +56,12 @@ const NAME_CHARS_MAX = 60;
 export class UsageReports {
   /** What stands in known places. */
   readonly #known = new Sum();
-  /** What was looked for. It counts if nothing stands in a known place. */
-  readonly #looked = new Sum();
-  /** Members of the answer in which a usage was found that was looked for: they are not sent on. */
-  readonly foundIn = new Set<string>();
+  /** What was looked for, once something was found. It counts if nothing stands in a known place. */
+  #looked: Sum | undefined;
+  #foundIn: Set<string> | undefined;
   /** How much text had come with the last report, and with the last one that counted more of the answer than those before. */
-  readonly #textAt = { last: 0, largest: 0 };
+  #lastTextAt = 0;
+  #largestTextAt = 0;
   #reportsMarked = 0;
   #outputMarked = 0;
 
@@ -75,7 +76,12 @@ export class UsageReports {
   }
 
   get #counting(): Sum {
-    return this.#looked.usage === undefined || this.#known.hasTokens ? this.#known : this.#looked;
+    return this.#looked?.usage === undefined || this.#known.hasTokens ? this.#known : this.#looked;
+  }
+
+  /** Members of the answer in which a usage was found that was looked for: they are not sent on. */
+  get foundIn(): ReadonlySet<string> {
+    return this.#foundIn ?? NOTHING_FOUND;
   }
 
   /** A chunk has the report of an earlier one once more. */
@@ -88,22 +94,22 @@ export class UsageReports {
    * any tokens.
    */
   mark(textChars: number): boolean {
-    const reports = this.#known.reports + this.#looked.reports;
+    const reports = this.#known.reports + (this.#looked?.reports ?? 0);
     if (reports === this.#reportsMarked) return false;
     this.#reportsMarked = reports;
-    this.#textAt.last = textChars;
+    this.#lastTextAt = textChars;
     const output = this.usage === undefined ? 0 : outputOf(this.usage);
     if (output > this.#outputMarked) {
       this.#outputMarked = output;
-      this.#textAt.largest = textChars;
+      this.#largestTextAt = textChars;
     }
     return true;
   }
 
   /** What of an answer with so much text the reports are of. Each chunk must have been marked. Source: MON-15. */
   coverageOf(textChars: number): UsageCoverage {
-    if (this.#textAt.largest >= textChars) return "whole";
-    return this.#textAt.last >= textChars ? "repeated" : "part";
+    if (this.#largestTextAt >= textChars) return "whole";
+    return this.#lastTextAt >= textChars ? "repeated" : "part";
   }
 
   /** Reads an answer or a chunk, wherever it has its usage. Returns whether it reports tokens. */
@@ -147,6 +153,12 @@ export class UsageReports {
     return noteIn(this.#known, place, { isNamed: true, levels: 1 });
   }
 
+  /** Made when it is needed: every open stream has its reports, and few have a usage that must be looked for. */
+  get #lookedFor(): Sum {
+    this.#looked ??= new Sum();
+    return this.#looked;
+  }
+
   /** Looks for a usage in an object, under whatever name, and for counts in the object itself. Returns whether it reports tokens. */
   #look(object: Fields): boolean {
     let reports = false;
@@ -156,19 +168,17 @@ export class UsageReports {
       if (++members > MEMBERS_MAX) break;
       const value = object[name];
       if (isObject(value)) {
-        if (
-          !mayHaveUsage(name) ||
-          !noteIn(this.#looked, value, { isNamed: SAYS_TOKENS.test(name), levels: LEVELS_MAX })
-        )
-          continue;
-        this.foundIn.add(name);
+        if (!mayHaveUsage(name)) continue;
+        if (!noteIn(this.#lookedFor, value, { isNamed: SAYS_TOKENS.test(name), levels: LEVELS_MAX })) continue;
+        this.#foundIn ??= new Set();
+        this.#foundIn.add(name);
         reports = true;
       } else if ((typeof value === "number" || typeof value === "string") && meaningOf(name, false) !== undefined) {
         own ??= {};
         own[name] = value;
       }
     }
-    return (own !== undefined && this.#looked.note(own, reportedUsageOf(own))) || reports;
+    return (own !== undefined && this.#lookedFor.note(own, reportedUsageOf(own))) || reports;
   }
 }
 

@@ -5,13 +5,14 @@
 
 const BLOCK_BYTES_MIN = 1024;
 const BLOCK_BYTES_MAX = 64 * 1024;
+const NO_BLOCK = new Uint8Array(0);
 
 export class ByteBlocks {
   /** Bytes that have arrived, and bytes that their blocks take. */
   size = 0;
   allocated = 0;
   #blocks: Uint8Array<ArrayBuffer>[] = [];
-  #last = new Uint8Array(0);
+  #last = NO_BLOCK;
   #lastBytes = 0;
 
   add(piece: Uint8Array): void {
@@ -44,7 +45,7 @@ export class ByteBlocks {
     }
     all.set(rest, at);
     this.#blocks = [];
-    this.#last = new Uint8Array(0);
+    this.#last = NO_BLOCK;
     this.#lastBytes = this.size = this.allocated = 0;
     return all;
   }

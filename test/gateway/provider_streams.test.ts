@@ -36,7 +36,7 @@ function sentOf(wire: string, wantsUsage: boolean, pieceBytes: number): { sent: 
   const sink: EventSink = {
     takeEvent(text, at) {
       const end = rewriter.rewriteEvent(text, at);
-      if (end > 0) sent += rewriter.rewritten;
+      if (end > 0) sent += rewriter.takeRewritten();
       return end;
     },
     takePayload(payload) {

@@ -52,8 +52,6 @@ export class ResponseEvents implements StreamRewriter {
   finished = false;
   readonly endsWithDone = true;
   readonly isOver = false;
-  /** Parses each chunk; there is no fast path. */
-  readonly rewritten = "";
   readonly #output: Output;
   #finish: string | undefined;
   readonly #reports = new UsageReports();
@@ -75,10 +73,6 @@ export class ResponseEvents implements StreamRewriter {
 
   get usage(): ReportedUsage | undefined {
     return this.#reports.usage;
-  }
-
-  rewriteEvent(): number {
-    return -1;
   }
 
   rewrite(payload: string): string | undefined {

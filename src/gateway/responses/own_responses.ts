@@ -229,7 +229,6 @@ export class OwnEvents implements StreamRewriter {
   readonly endsWithDone = false;
   finished = false;
   isOver = false;
-  readonly rewritten = "";
   #facts: ResponseFacts;
   /** The ids of the items so far, by their places. */
   readonly #items: unknown[] = [];
@@ -253,10 +252,6 @@ export class OwnEvents implements StreamRewriter {
 
   get usage(): ReportedUsage | undefined {
     return this.#usage;
-  }
-
-  rewriteEvent(): number {
-    return -1;
   }
 
   rewrite(received: string): string | undefined {
