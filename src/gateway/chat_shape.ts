@@ -36,8 +36,9 @@ export class ChoiceRepair {
   readonly #requestId: string;
   readonly #part: PartName;
   readonly #hasLegacyCalls: boolean;
-  /** Of each choice that has had a delta. */
-  readonly #states: ChoiceState[] = [];
+  /** Of the choice that had the first delta, which most often is the only one, and of the others by their index. */
+  #state: ChoiceState | undefined;
+  #others: Map<number, ChoiceState> | undefined;
   /** Made for the first half of a character. */
   #halves: Halves | undefined;
 
@@ -98,10 +99,13 @@ export class ChoiceRepair {
   }
 
   #stateOf(index: number): ChoiceState {
-    let state = this.#states.find((known) => known.index === index);
+    this.#state ??= newState(index);
+    if (this.#state.index === index) return this.#state;
+    this.#others ??= new Map();
+    let state = this.#others.get(index);
     if (state === undefined) {
-      state = { index, numbers: undefined, hasDeltas: false, hasBegun: false };
-      this.#states.push(state);
+      state = newState(index);
+      this.#others.set(index, state);
     }
     return state;
   }
@@ -177,6 +181,10 @@ export class ChoiceRepair {
  * has been sent.
  */
 type ChoiceState = { readonly index: number; numbers: CallNumbers | undefined; hasDeltas: boolean; hasBegun: boolean };
+
+function newState(index: number): ChoiceState {
+  return { index, numbers: undefined, hasDeltas: false, hasBegun: false };
+}
 
 /** Members of a message or delta that say what the operator pays: Vercel's gateway has it there. Source: PRV-25. */
 const OPERATORS = ["provider_metadata", "providerMetadata"] as const;

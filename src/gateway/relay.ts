@@ -34,8 +34,10 @@ export type OpenedStream = {
   sse: SseReader;
   /** What of it is held because it cannot be passed on yet. */
   held: HeldAnswer;
-  /** The payloads that arrived with the first event, it included. */
+  /** The payloads that arrived before the first event of the answer, and it. */
   first: string[];
+  /** What arrived with it: whole lines that were not read yet. */
+  rest: string;
   /** What makes the client's events, if they are not chunks of a chat. */
   rewriter?: StreamRewriter;
   /** Aborts the provider's call. Not a closure, which would keep the request's body in memory while the stream is open. */
@@ -190,8 +192,8 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
   #sawDone = false;
   /** The provider closed its stream. */
   #sawEnd = false;
-  /** The first payloads, until the client can take them. */
-  #first: readonly string[];
+  /** The first payloads and lines, until the client can take them. */
+  #first: Pick<OpenedStream, "first" | "rest"> | undefined;
   /** Events that were rewritten and not sent yet. */
   #out = "";
   /** The error of a payload that is not a chunk. What came before it is sent first. */
@@ -222,7 +224,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
     this.#sets = sets;
     this.#readsOn = plan.readsOn === true;
     this.#payer = plan.payer ?? NOBODY;
-    this.#first = opened.first;
+    this.#first = { first: opened.first, rest: opened.rest };
     this.#rewriter = opened.rewriter ?? new ChunkRewriter(plan);
     this.#wroteMs = options.nowMs();
     sets.open.add(this);
@@ -249,7 +251,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
   #write(): void {
     if (this.#ended) return;
     try {
-      if (this.#first.length > 0) this.#takeFirst();
+      this.#takeFirst();
       const out = this.#out;
       const broken = this.#broken;
       this.#out = "";
@@ -280,8 +282,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
       if (done) this.#sse.finish(this);
       else this.#sse.read(value, this);
     } catch (error) {
-      if (error instanceof OversizedEvent) this.#rewriter.oversized?.();
-      this.#broken ??= error;
+      this.#noteBroken(error);
     }
     this.#sawEnd = done;
     this.#held.hold(this.#sse.heldBytes);
@@ -319,15 +320,22 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
     if (this.#rewriter.isOver) this.#sawDone = true;
   }
 
-  /** Takes the payloads that arrived before the stream was opened. */
+  /** Takes what arrived before the stream was opened. */
   #takeFirst(): void {
-    const first = this.#first;
-    this.#first = [];
+    if (this.#first === undefined) return;
+    const { first, rest } = this.#first;
+    this.#first = undefined;
     try {
       for (const payload of first) this.takePayload(payload);
+      this.#sse.readLines(rest, this);
     } catch (error) {
-      this.#broken ??= error;
+      this.#noteBroken(error);
     }
+  }
+
+  #noteBroken(error: unknown): void {
+    if (error instanceof OversizedEvent) this.#rewriter.oversized?.();
+    this.#broken ??= error;
   }
 
   async #complete(): Promise<void> {

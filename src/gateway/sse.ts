@@ -93,7 +93,7 @@ export class SseReader {
     if (end > at) {
       // All complete lines are decoded at once: decoding them one by one costs more than parsing them.
       const isWhole = at === 0 && end === chunk.length && this.#partialBytes === 0;
-      this.#readLines(UTF_8.decode(isWhole ? chunk : this.#lineWith(chunk.subarray(at, end))), sink);
+      this.readLines(UTF_8.decode(isWhole ? chunk : this.#lineWith(chunk.subarray(at, end))), sink);
       this.#afterCr = end === chunk.length && chunk[end - 1] === CR;
       at = end;
     }
@@ -126,8 +126,8 @@ export class SseReader {
     return this.#partial === undefined || this.#partial.size === 0 ? rest : this.#partial.takeWith(rest);
   }
 
-  /** Parses whole lines, each with its line end. */
-  #readLines(text: string, sink: EventSink): void {
+  /** As `read`, of whole lines that a sink took without reading them. */
+  readLines(text: string, sink: EventSink): void {
     let at = 0;
     let lf = -1;
     let cr = -1;

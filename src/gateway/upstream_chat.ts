@@ -23,7 +23,7 @@ import { chatOpening, isEmptyAnswer, type Opening } from "./openings.ts";
 import { payloadsIn, payloadsOfWhole, wholeOf } from "./other_form.ts";
 import { type JsonObject, type ListPlaces, listIn, parseAnswer } from "./provider_json.ts";
 import type { OpenedStream, ProviderRead } from "./relay.ts";
-import { isDone, OversizedEvent, SseReader } from "./sse.ts";
+import { type EventSink, isDone, OversizedEvent, SseReader } from "./sse.ts";
 import type { ReportedUsage, UsageCoverage } from "./usage_counts.ts";
 import { USAGE_MEMBERS, UsageReports } from "./usage_reports.ts";
 import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
@@ -285,7 +285,7 @@ export function streamOfChat(call: ChatCall, route: KeyedRoute): StreamToOpen {
 export function chatStream(payload: Payload, route: KeyedRoute): StreamToOpen {
   const fromWhole = (text: string) => {
     const { value, reports, isEmpty } = completionOf(text, { route, sent: payload.text });
-    return { payloads: payloadsOfWhole(value, reports), isEmpty };
+    return { payloads: payloadsOfWhole(value, reports), rest: "", isEmpty };
   };
   return { path: CHAT_PATH, ...payload, opening: chatOpening(), fromWhole };
 }
@@ -301,8 +301,8 @@ type StreamToOpen = Payload & {
   rejectionOf?: (error: unknown) => unknown;
 };
 
-/** The payloads that arrived until the answer began. `isEmpty`: it ended without a beginning. */
-type Begun = { payloads: string[]; isEmpty: boolean };
+/** The payloads that arrived until the answer began, and whole lines behind them. `isEmpty`: it ended without a beginning. */
+type Begun = { payloads: string[]; rest: string; isEmpty: boolean };
 
 /** Calls a path of a route and waits for the first event of its stream. Throws ProviderFailure if there is none, or it is an error. */
 export async function openStream(call: TextCall, route: KeyedRoute, sent: StreamToOpen): Promise<OpenedChat> {
@@ -341,10 +341,10 @@ export async function openStream(call: TextCall, route: KeyedRoute, sent: Stream
     const called = { route, sent: sent.text };
     const { begun, body } = await bodyOf(response.body.getReader());
     const reading = { reader: body, sse, held };
-    const { payloads: first, isEmpty } = await firstPayloads(reading, { ...sent, begun, called, onEvents });
+    const { payloads: first, rest, isEmpty } = await firstPayloads(reading, { ...sent, begun, called, onEvents });
     // Another route may answer: then nobody looks at this stream again, which has ended.
     if (isEmpty) held.close();
-    return { ...reading, first, call: stop, dropped: sent.dropped, isEmpty };
+    return { ...reading, first, rest, call: stop, dropped: sent.dropped, isEmpty };
   } catch (error) {
     // The call is aborted after any error: its response is not read further.
     stop.stop();
@@ -389,10 +389,7 @@ async function bodyOf(reader: OpenedStream["reader"]): Promise<{ begun: Provider
  * Reads until the first payload that begins the answer; each before it must be a good event. Throws ProviderFailure, ProviderRejection, OversizedEvent.
  */
 async function firstPayloads({ reader, sse, held }: Reading, opened: Opened): Promise<Begun> {
-  let payloads: string[] = [];
-  let checked = 0;
-  let chars = 0;
-  let bytes = 0;
+  const beginning = new Beginning(opened);
   let isLooked = false;
   for (let read = opened.begun; ; read = await firstBytes(reader)) {
     const { done, value } = read;
@@ -400,20 +397,59 @@ async function firstPayloads({ reader, sse, held }: Reading, opened: Opened): Pr
     isLooked ||= form !== undefined;
     if (form === "json" && value !== undefined) return opened.fromWhole(await restOf(value, { reader, held }));
     if (form === "page") throw new ProviderFailure("not_json", "the answer is not an event stream");
-    const arrived = done ? sse.end() : sse.push(value);
-    payloads = payloads.length === 0 ? arrived : [...payloads, ...arrived];
-    if (arrived.length > 0) opened.onEvents();
-    for (; checked < payloads.length; checked++) {
-      const payload = payloads[checked] as string;
-      if (isDone(payload)) return { payloads, isEmpty: opened.opening.ended() };
-      if (begins(payload, opened)) return { payloads, isEmpty: false };
-      chars += payload.length;
-      bytes += memoryOf(payload);
-      if (chars > OPENING_CHARS_MAX) throw new OversizedEvent("the events before the answer are too large");
-      if (payloads.length > OPENING_PAYLOADS_MAX) return { payloads, isEmpty: false };
+    const { length } = beginning.payloads;
+    if (done) sse.finish(beginning);
+    else sse.read(value, beginning);
+    if (beginning.payloads.length > length) opened.onEvents();
+    if (done) beginning.end();
+    const { payloads, rest, isEmpty } = beginning;
+    if (isEmpty !== undefined) return { payloads, rest, isEmpty };
+    held.hold(beginning.bytes + sse.heldBytes);
+  }
+}
+
+/** The events until the answer begins. Those behind it are left as they came: the relay has a faster way to read them. */
+class Beginning implements EventSink {
+  readonly payloads: string[] = [];
+  /** Whole lines behind the payloads. */
+  rest = "";
+  /** undefined: the answer has neither begun nor ended. */
+  isEmpty: boolean | undefined;
+  /** Memory that the payloads take. */
+  bytes = 0;
+  readonly #opened: Opened;
+  #chars = 0;
+
+  constructor(opened: Opened) {
+    this.#opened = opened;
+  }
+
+  takeEvent(text: string, at: number): number {
+    if (this.isEmpty === undefined) return -1;
+    this.rest = text.slice(at);
+    return text.length;
+  }
+
+  takePayload(payload: string): void {
+    this.payloads.push(payload);
+    // Further entries of an event that is a list.
+    if (this.isEmpty !== undefined) return;
+    if (isDone(payload)) {
+      this.end();
+      return;
     }
-    if (done) return { payloads, isEmpty: opened.opening.ended() };
-    held.hold(bytes + sse.heldBytes);
+    if (begins(payload, this.#opened)) {
+      this.isEmpty = false;
+      return;
+    }
+    this.#chars += payload.length;
+    this.bytes += memoryOf(payload);
+    if (this.#chars > OPENING_CHARS_MAX) throw new OversizedEvent("the events before the answer are too large");
+    if (this.payloads.length > OPENING_PAYLOADS_MAX) this.isEmpty = false;
+  }
+
+  end(): void {
+    this.isEmpty ??= this.#opened.opening.ended();
   }
 }
 
