@@ -21,8 +21,8 @@ const USES_A_FRAME = 64;
 const FRAMES_MAX = 4;
 /** Orders of members that are remembered at once. */
 const ORDERS_MAX = 4;
-/** Orders of members that are known in the process. */
-const NAMES_KNOWN_MAX = 1_000;
+/** Layouts that are known in the process. */
+const LAYOUTS_MAX = 1_000;
 /** Chunks with more members are not learned from: a place is a bit. */
 const MEMBERS_MAX = 30;
 /** Larger chunks are not learned from. */
@@ -44,8 +44,13 @@ export type Hole = {
   outBehind: string;
 };
 
-/** An order of a chunk's members. `values`: what they were in the first chunk that had it. `holes`: a bit for the place of each that changes. */
-type Order = { readonly names: readonly string[]; readonly values: readonly string[]; holes: number };
+/**
+ * The members of a chunk in their order. `holes`: a bit for the place of each that has changed in some stream. All streams of the process
+ * have the same: those of one provider need not learn anew which members it changes.
+ */
+type Layout = { holes: number };
+/** What one stream knows of a layout. `values`: of the members in the first chunk that had it. `holes`: those of its frames. */
+type Order = { readonly layout: Layout; readonly values: readonly string[]; holes: number };
 
 /**
  * The last hole has the end of the event behind it. `isUnchanged`: what stays the same is sent as received. `repeatsUsage`: the usage of an
@@ -109,10 +114,10 @@ export class ChunkFrames {
 
   /** The order of a chunk's members, in which what differs from the chunks before is a hole. */
   #orderOf({ payload, spans }: Learned): Order {
-    const names = sharedNames(spans);
-    const known = this.#orders.findIndex((order) => order.names === names);
+    const layout = layoutOf(spans);
+    const known = this.#orders.findIndex((order) => order.layout === layout);
     const order = this.#orders[known];
-    if (order === undefined) return this.#begin(names, { payload, spans });
+    if (order === undefined) return this.#begin(layout, { payload, spans });
     let place = 0;
     for (const [name, { start, end }] of spans) {
       const at = place++;
@@ -120,39 +125,42 @@ export class ChunkFrames {
       // From here on it is learned anew: with another value of such a member, a chunk says something else.
       if (this.#rules.isTelling(name)) {
         this.#orders.splice(known, 1);
-        return this.#begin(names, { payload, spans });
+        return this.#begin(layout, { payload, spans });
       }
       order.holes |= 1 << at;
+      layout.holes |= order.holes;
     }
     return order;
   }
 
-  #begin(names: readonly string[], { payload, spans }: Pick<Learned, "payload" | "spans">): Order {
+  #begin(layout: Layout, { payload, spans }: Pick<Learned, "payload" | "spans">): Order {
     if (this.#orders.length >= ORDERS_MAX) this.#orders.length = 0;
-    const values = [...spans].map(([name, { start, end }]) =>
-      name === "choices" ? "" : ownCopy(payload.slice(start, end)),
+    const { holes } = layout;
+    const values = [...spans.values()].map(({ start, end }, place) =>
+      isHole(layout, place) ? "" : ownCopy(payload.slice(start, end)),
     );
-    const order = { names, values, holes: 1 << names.indexOf("choices") };
+    const order = { layout, values, holes };
     this.#orders.push(order);
     return order;
   }
 }
 
-/** Names of members in their order, by what they are together. They live longer than a stream: all streams of a provider have the same. */
-const namesKnown = new Map<string, readonly string[]>();
+/** By the names of the members in their order. */
+const layouts = new Map<string, Layout>();
 
-function sharedNames(spans: ReadonlyMap<string, Span>): readonly string[] {
-  const key = [...spans.keys()].join(",");
-  let names = namesKnown.get(key);
-  if (names === undefined) {
-    if (namesKnown.size >= NAMES_KNOWN_MAX) namesKnown.clear();
-    names = [...spans.keys()].map(ownCopy);
-    namesKnown.set(ownCopy(key), names);
+function layoutOf(spans: ReadonlyMap<string, Span>): Layout {
+  const names = [...spans.keys()];
+  const key = JSON.stringify(names);
+  let layout = layouts.get(key);
+  if (layout === undefined) {
+    if (layouts.size >= LAYOUTS_MAX) layouts.clear();
+    layout = { holes: 1 << names.indexOf("choices") };
+    layouts.set(ownCopy(key), layout);
   }
-  return names;
+  return layout;
 }
 
-function isHole({ holes }: Order, place: number): boolean {
+function isHole({ holes }: Pick<Layout, "holes">, place: number): boolean {
   return (holes & (1 << place)) !== 0;
 }
 

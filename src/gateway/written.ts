@@ -12,7 +12,7 @@ const PIECE_CHARS = 128;
 /** When so many pieces are kept, one of each two neighbours is dropped. Up to 32 Ki characters are kept whole. */
 const PIECES_MAX = 256;
 /** A slice of a string keeps the whole string in memory. Once slices keep more than this alive, they are copied. */
-const SLICED_CHARS_MAX = 1024;
+const SLICED_CHARS_MAX = 2 * 1024;
 
 /** `text`: all of the text, or a sample of it; `chars`: the length of all of it. */
 export type WrittenText = { text: string; chars: number };
