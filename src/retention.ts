@@ -11,6 +11,7 @@ import { pruneAnswerSums } from "./catalog/answer_sums_store.ts";
 import { pruneBoundUses } from "./catalog/bound_uses_store.ts";
 import { prunePauses } from "./catalog/key_states_store.ts";
 import { pruneRouteStats } from "./catalog/route_stats_store.ts";
+import { pruneIncidents } from "./commerce/incidents_store.ts";
 import { pruneOrders } from "./commerce/orders_store.ts";
 import { pruneSignUps } from "./commerce/sign_ups_store.ts";
 import { pruneGuesses } from "./commerce/voucher_guesses_store.ts";
@@ -89,7 +90,10 @@ export const KEPT: Readonly<Record<string, Kept>> = {
   refusals: { what: "refusals, counted by minute", howLong: "7 days", prune: pruneRefusals },
   routeStats: { what: "figures of routes", howLong: "25 hours, and by day 31 days", prune: pruneRouteStats },
   answerSums: { what: "sums of answered requests, for status pages", howLong: "92 days", prune: pruneAnswerSums },
-  incidents: { what: "incidents and maintenance", howLong: "until they are removed, at most 500 of a seller" },
+  incidents: {
+    ...ofHistory("incidents and maintenance that are over, at most 500 of a seller", pruneIncidents),
+    howLong: "`HISTORY_DAYS` (400) after their end; 0: until they are removed",
+  },
   boundUses: { what: "how much answers used of what was reserved for them", howLong: "30 days", prune: pruneBoundUses },
   pauses: { what: "pauses of providers' keys", howLong: "an hour after their end", prune: prunePauses },
   outbox: {

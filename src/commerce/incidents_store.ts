@@ -17,6 +17,7 @@ import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { type Page, pageOf, pageSize } from "../platform/pages.ts";
+import { inSlices } from "../platform/prune.ts";
 import { models } from "../platform/schema_catalog.ts";
 import { sellers } from "../platform/schema_sellers.ts";
 import { incidents, incidentUpdates } from "../platform/schema_status.ts";
@@ -25,6 +26,8 @@ import { ALL_MODELS, modelIdOf, SERVICES } from "./status_components.ts";
 /** Incidents and planned maintenance, which sellers describe for their status page. Source: STA-4, STA-5, STA-6. */
 
 const PAGE_MAX = 100;
+/** Rows deleted in one statement. Each may have INCIDENT_UPDATES_MAX updates. */
+const PRUNE_MAX = 100;
 /** Of each incident of a list or a status page, the latest. */
 const LISTED_UPDATES_MAX = 10;
 const DAY_MS = 86_400_000;
@@ -133,6 +136,17 @@ export async function removeIncident(deps: ChangeDeps, owned: Owned): Promise<vo
   await changing(deps, async (tx) => {
     await one(tx, owned);
     await tx.delete(incidents).where(isOwned(owned));
+  });
+}
+
+/** Deletes incidents and maintenance that were over `days` ago, with their updates. Called by a job. Returns how many. Source: STA-5. */
+export async function pruneIncidents({ db }: { db: Db }, days: number): Promise<number> {
+  return inSlices(PRUNE_MAX, async () => {
+    const deleted = await db.sql`
+      delete from incidents where id = any (array(
+        select id from incidents where ends_at < ledger_now() - make_interval(days => ${days}) limit ${PRUNE_MAX}))
+      returning 1`;
+    return deleted.length;
   });
 }
 

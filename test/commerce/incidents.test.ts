@@ -6,6 +6,7 @@ import {
   type Incident,
   listIncidents,
   type NewIncident,
+  pruneIncidents,
   removeIncident,
   shownIncidents,
 } from "../../src/commerce/incidents_store.ts";
@@ -189,6 +190,27 @@ test("a seller has a limited number of incidents, and an incident of updates", a
   expect(shown[0]?.updates).toEqual(latest);
   const { rows } = await listIncidents(world.deps, { sellerId: 0, before: made.incidentId + 1 });
   expect(rows[0]?.updates).toEqual(latest);
+});
+
+test("what is over goes after its days, with its updates, and makes room; what is open or planned stays", async () => {
+  const { sql } = world;
+  const open = await create();
+  await sql`update incidents set begins_at = begins_at - interval '500 days' where id = ${open.incidentId}`;
+  await sql`
+    with made as (
+      insert into incidents (seller_id, kind, title, impact, status, components, begins_at, ends_at)
+      select 0, 'incident', 'long over', 'degraded', 'resolved', '{api}', ledger_now() - interval '401 days', ledger_now() - interval '401 days'
+      from generate_series(2, ${INCIDENTS_MAX}) returning id)
+    insert into incident_updates (incident_id, status, body) select id, 'resolved', 'x' from made`;
+  await sql`
+    insert into incidents (seller_id, kind, title, components, begins_at, ends_at)
+    values (${reseller}, 'maintenance', 'over for less', '{api}', ledger_now() - interval '400 days', ledger_now() - interval '399 days')`;
+  await expect(create()).rejects.toThrow("Remove old ones first");
+  expect(await pruneIncidents(world.deps, 400)).toBe(INCIDENTS_MAX - 1);
+  await create();
+  expect(await sql`select 1 from incidents where title = 'long over'`).toHaveLength(0);
+  expect(await sql`select 1 from incident_updates where body = 'x' and status = 'resolved'`).toHaveLength(0);
+  expect(await sql`select 1 from incidents where title = 'over for less' or id = ${open.incidentId}`).toHaveLength(2);
 });
 
 test("every change is in the audit log, with its texts", async () => {

@@ -1,7 +1,10 @@
 import { afterAll, afterEach, beforeAll, expect, test } from "bun:test";
 import { mkdir, readFile, rename, rmdir } from "node:fs/promises";
 import { join } from "node:path";
+import { verifySeals } from "../../src/books/seal_check_store.ts";
+import { sealDue } from "../../src/books/seals_store.ts";
 import type { Hold } from "../../src/ledger/ledger.ts";
+import { inSlicesOf } from "../books/sealed_months.ts";
 import { until } from "../platform/own_redis.ts";
 import { createWorld, type World } from "../world.ts";
 import { drawn, type OpenLedger, openWorldLedger, requestFor, usageOf } from "./ledger_world.ts";
@@ -113,4 +116,28 @@ test("while the disk takes nothing that is set aside, such a row waits in the sp
   expect([open.ledger.aside(), open.ledger.spooled().settlements]).toEqual([asideBefore + 1, 0]);
   expect(await readFile(file, "utf8")).toContain(bad.requestId);
   await until(async () => (await drawn(world, bad.accountId)).units === 0);
+});
+
+// The last one: the month in which the others write is closed for good.
+test("a settlement that comes after its month was sealed is set aside and charged to nobody; the seal holds, and the books balance", async () => {
+  const { sql } = world;
+  const late = (await tenHolds())[0] as Hold;
+  const asideBefore = open.ledger.aside();
+  const [at] =
+    await sql`select to_char(ledger_now() at time zone 'UTC', 'YYYY-MM-01')::date + interval '1 month 8 days' as later`;
+  await world.setClock(`${new Date(at?.later).toISOString().slice(0, 19).replace("T", " ")}+00`);
+  try {
+    const sealed = await inSlicesOf(world, 1_000, sealDue);
+    expect(sealed.length).toBeGreaterThan(0);
+    expect(await settleAll([late])).toEqual([]);
+    expect(open.ledger.aside()).toBe(asideBefore + 1);
+    expect(await open.ledger.replaySpool()).toBe(0);
+    expect(await readFile(join(world.spoolDir, "rows", "aside.jsonl"), "utf8")).toContain(late.requestId);
+    expect(await settledOf([late])).toEqual([]);
+    await until(async () => (await drawn(world, late.accountId)).units === 0);
+    expect(await inSlicesOf(world, 1_000, verifySeals)).toEqual([]);
+  } finally {
+    await world.setClock(null);
+  }
+  expect(await world.unbalanced()).toEqual([]);
 });
