@@ -10,6 +10,7 @@ import { addHostCommands } from "./cli/host_commands.ts";
 import { addIdentityProviderCommands } from "./cli/identity_provider_commands.ts";
 import { addIncidentCommands } from "./cli/incident_commands.ts";
 import { addKeyCommands } from "./cli/key_commands.ts";
+import { addMeasuredCommands } from "./cli/measured_commands.ts";
 import { addMemberCommands } from "./cli/member_commands.ts";
 import { addModelCommands } from "./cli/model_commands.ts";
 import { addOfferingCommands } from "./cli/offering_commands.ts";
@@ -43,6 +44,7 @@ const GROUPS = [
   addIdentityProviderCommands,
   addHostCommands,
   addOfferingCommands,
+  addMeasuredCommands,
   addPackageCommands,
   addAllotmentCommands,
   addVoucherCommands,

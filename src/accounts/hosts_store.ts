@@ -310,6 +310,7 @@ export async function takeFromOthers(tx: Tx, { host, resellerId }: HostRef): Pro
 async function noteReason(tx: Tx, { by }: ChangeDeps, { host, resellerId }: HostRef, reason: string): Promise<void> {
   await tx.insert(auditEntries).values({
     actorId: by?.accountId ?? null,
+    tokenId: by?.tokenId ?? null,
     requestId: by?.requestId ?? null,
     action: "changed",
     subject: "hosts",

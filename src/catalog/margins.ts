@@ -209,7 +209,7 @@ export function lossWords({ source, dearer, times }: Margin): string {
 }
 
 /** "40% (set)" */
-export function marginWords(margin: Margin | undefined): string {
+export function marginWords(margin: Pick<Margin, "permille" | "source"> | undefined): string {
   if (margin === undefined || margin.permille === null) return "not known";
   return `${margin.permille / 10}% (${margin.source})`;
 }

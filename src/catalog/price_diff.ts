@@ -126,13 +126,13 @@ function checkProviders(list: PriceList, { providers }: ImportRequest): void {
   if (providers.length === 0 || providers.length > DIFF_PROVIDERS_MAX)
     throw new InputError(
       sentence("Name 1 to {diffProvidersMax} providers of the price list.", { diffProvidersMax: DIFF_PROVIDERS_MAX }),
-      "provider",
+      "providers",
     );
   for (const wanted of providers) {
     if (!list.providers.some(({ id }) => id === wanted))
       throw new InputError(
         `The price list has no provider ${JSON.stringify(wanted)}. It has: ${list.providers.map(({ id }) => id).join(", ")}.`,
-        "provider",
+        "providers",
       );
   }
 }

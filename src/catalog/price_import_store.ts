@@ -79,7 +79,7 @@ export async function applyImport(
       action: "changed",
       subject: "price_imports",
       subjectId: list.source,
-      ...(deps.by && { actorId: deps.by.accountId, requestId: deps.by.requestId }),
+      ...(deps.by && { actorId: deps.by.accountId, tokenId: deps.by.tokenId ?? null, requestId: deps.by.requestId }),
       after: {
         source: list.source,
         providers: request.providers,

@@ -1,12 +1,19 @@
 import { type Command, Option } from "commander";
-import { type Account, addAccount } from "../accounts/accounts_store.ts";
+import type { Account } from "../accounts/accounts_store.ts";
 import { removePasskeysOf } from "../accounts/passkeys_store.ts";
 import { hashPassword } from "../accounts/passwords.ts";
 import type { Role } from "../accounts/roles.ts";
 import { removeTotp } from "../accounts/second_factor_store.ts";
 import { setPassword } from "../accounts/sign_in_store.ts";
-import { InputError } from "../errors.ts";
-import { getAccount, listAccounts, reactivateAccount, setLimits, suspendAccount } from "../operations/accounts.ts";
+import { ExistsError, InputError } from "../errors.ts";
+import {
+  createAccount,
+  getAccount,
+  listAccounts,
+  reactivateAccount,
+  setLimits,
+  suspendAccount,
+} from "../operations/accounts.ts";
 import type { Page } from "../platform/pages.ts";
 import { defineCommand } from "./context.ts";
 import { accountBy, defineOperations } from "./door.ts";
@@ -36,11 +43,11 @@ export function addAccountCommands(program: Command): void {
 }
 
 function addAdd(account: Command): void {
-  defineCommand<Password & { role: Role; email: string; name: string; reseller?: string }>(
+  defineOperations<Password & { role: Role; email: string; name: string; reseller?: string; ifMissing?: true }>(
     passwordOptions(
       account
         .command("add")
-        .description("add an account; it can sign in once it has a password")
+        .description("add an account; it can sign in once it has a password. With --server it gets an invitation")
         .addOption(
           new Option("--role <role>", "what the account is")
             .choices(["customer", "reseller", "admin"])
@@ -51,11 +58,19 @@ function addAdd(account: Command): void {
         .option("--reseller <account>", "reseller of a customer, by id or e-mail address"),
     ),
     { changes: true, adds: true },
-    async (context, { role, email, name, reseller, ...password }) => {
-      const resellerId = reseller === undefined ? null : (await accountOf(context, reseller)).accountId;
-      return showAccount(
-        await addAccount(context, { role, email, name, resellerId, passwordHash: await passwordHash(password) }),
-      );
+    async (ask, { role, email, name, reseller, ifMissing, ...password }, _, doorWith) => {
+      const hash = await passwordHash(password);
+      if (hash !== null && doorWith === undefined)
+        throw new InputError("A password is set with the database only. The server makes an invitation instead.");
+      const resellerId = reseller === undefined ? undefined : (await accountBy(ask, reseller)).accountId;
+      if (ifMissing && (await ask(listAccounts, { email, resellerId })).rows.some((row) => row.role === role))
+        throw new ExistsError("This e-mail address is already in use.", "email");
+      const door = doorWith?.({ passwordHash: hash ?? undefined }) ?? ask;
+      const { account: added, link } = await door(createAccount, { role, email, name, resellerId });
+      const { text, json } = showAccount(added);
+      return link === null
+        ? { text, json }
+        : { text: `${text}\n${facts([["invitation", link.url]])}`, json: { ...Object(json), link } };
     },
   );
 }

@@ -3,7 +3,7 @@ import type { Account } from "../accounts/accounts_store.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { getAccount, listAccounts } from "../operations/accounts.ts";
 import { listOfferings, type PricedOffering } from "../operations/offerings.ts";
-import { type Call, perform } from "../operations/operation.ts";
+import { type Brings, type Call, perform } from "../operations/operation.ts";
 import { type Context, defineCommand, type Need } from "./context.ts";
 import type { Output } from "./output.ts";
 import { type Door, serverDoor } from "./server_door.ts";
@@ -16,18 +16,24 @@ const TOKEN_VARIABLE = "TOLLGATE_TOKEN";
 
 type Where = { server?: string; token?: string };
 
-/** As `defineCommand`, for a command that only does operations. It has --server and --token too. */
+/** The operator's door with what only the operator has. */
+type DoorWith = (brings: Brings) => Door;
+
+/**
+ * As `defineCommand`, for a command that only does operations. It has --server and --token too. Without a server, `work` gets a `doorWith`
+ * too.
+ */
 export function defineOperations<Options extends object>(
   command: Command,
   need: Need,
-  work: (ask: Door, options: Options, args: readonly string[]) => Promise<Output>,
+  work: (ask: Door, options: Options, args: readonly string[], doorWith?: DoorWith) => Promise<Output>,
 ): void {
   command
     .option("--server <url>", `the panel's URL, instead of the database (or the variable ${SERVER_VARIABLE})`)
     .option("--token <token>", `a token of the management API; safer: the variable ${TOKEN_VARIABLE}`);
   defineCommand<Options & Where>(command, { ...need, server: serverOf }, async (context, options, args) => {
     const { server = terminal().env[SERVER_VARIABLE], token = terminal().env[TOKEN_VARIABLE] } = options;
-    if (!server) return await work(operatorDoor(context), options, args);
+    if (!server) return await work(operatorDoor(context), options, args, (brings) => operatorDoor(context, brings));
     if (!token) throw new InputError(`Give a token of the management API: the variable ${TOKEN_VARIABLE}, or --token.`);
     return await work(serverDoor({ server, token }), options, args);
   });
@@ -36,7 +42,7 @@ export function defineOperations<Options extends object>(
 const serverOf = (options: Where): boolean => Boolean(options.server ?? terminal().env[SERVER_VARIABLE]);
 
 /** The operator: an admin without an account, whose changes the audit log notes as the command line's. */
-export function operatorDoor(context: Context): Door {
+export function operatorDoor(context: Context, brings: Brings = {}): Door {
   const call: Call = {
     caller: { accountId: 0, role: "admin", member: "owner", tenantId: 0, by: undefined },
     hostName: null,
@@ -44,6 +50,7 @@ export function operatorDoor(context: Context): Door {
     callOut: (_, work) => work(),
     countDelivery: async () => {},
     makeBatch: (_, work) => work(),
+    brings,
   };
   return (operation, input) => perform(context, operation, call, input);
 }

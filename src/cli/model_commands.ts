@@ -6,17 +6,16 @@ import { ExistsError, InputError } from "../errors.ts";
 import {
   addRoute,
   createModel,
-  getModel,
   listModels,
   removeRoute,
   setModelPrices,
   updateModel,
   updateRoute,
 } from "../operations/models.ts";
-import { defineOperations, orNone } from "./door.ts";
+import { defineOperations } from "./door.ts";
 import { type FactsGiven, factOption } from "./fact_options.ts";
 import { addImport } from "./model_import.ts";
-import { addShow, boundOption } from "./model_show.ts";
+import { addShow, boundOption, modelBy } from "./model_show.ts";
 import { formatPrice, parsePrice } from "./money.ts";
 import { idOf, integer, list, parsedBy } from "./options.ts";
 import { type Output, table, yesNo } from "./output.ts";
@@ -250,10 +249,9 @@ function cost(text: string): number | null {
   return text === "none" ? null : parsedBy(parsePrice)(text);
 }
 
-const modelBy = (ask: Door, id: string) => orNone(ask(getModel, { id }), `There is no model ${id}.`);
 const allModels = async (ask: Door) => (await ask(listModels, { limit: MODELS_MAX })).rows;
 const showModel = async (ask: Door, id: string) => shown([await modelBy(ask, id)]);
-type Model = Awaited<ReturnType<typeof modelBy>>;
+type Model = Awaited<ReturnType<typeof allModels>>[number];
 
 function shown(models: readonly Model[]): Output {
   const price = (microUsd: number | null | undefined) => (microUsd == null ? "" : formatPrice(microUsd));

@@ -3,11 +3,11 @@ import { basename } from "node:path";
 import { createInterface } from "node:readline";
 import type { Command } from "commander";
 import type { FieldChange, ImportItem } from "../catalog/price_diff.ts";
-import { readMarkup } from "../catalog/price_import.ts";
-import { applyImport, type Imported, type ImportPreview, previewImport } from "../catalog/price_import_store.ts";
-import { PRICE_FILE_BYTES_MAX, type PriceList, packagedPriceList, parsePriceList } from "../catalog/price_list.ts";
+import type { Imported, ImportPreview } from "../catalog/price_import_store.ts";
+import { PRICE_FILE_BYTES_MAX, parsePriceList } from "../catalog/price_list.ts";
 import { InputError } from "../errors.ts";
-import { defineCommand } from "./context.ts";
+import { applyPriceImport, previewPriceImport } from "../operations/price_imports.ts";
+import { defineOperations } from "./door.ts";
 import { formatPrice } from "./money.ts";
 import { list } from "./options.ts";
 import { facts, type Output } from "./output.ts";
@@ -29,7 +29,7 @@ type ImportOptions = {
 };
 
 export function addImport(model: Command): void {
-  defineCommand<ImportOptions>(
+  defineOperations<ImportOptions>(
     model
       .command("import")
       .description(
@@ -46,22 +46,25 @@ export function addImport(model: Command): void {
       .option("--file <path>", "a price list in JSON instead of the installed one")
       .option("--yes", "apply the differences without asking"),
     { changes: true },
-    async (context, { provider, markup, models, new: addsNew, file, yes, json }) => {
+    async (ask, { provider, markup, models, new: addsNew, file, yes, json }, _, doorWith) => {
       if (models && addsNew) throw new InputError("Give --models or --new, not both.");
-      const priceList = await readPriceList(file);
-      const request = {
-        providers: trimmed(provider),
-        markup: readMarkup(markup),
-        models: models && trimmed(models),
-        addsNew,
-      };
-      const preview = await previewImport(context, priceList, request);
+      if (file !== undefined && doorWith === undefined)
+        throw new InputError("A server uses its installed price list: leave out --file, or use the database.");
+      const priceList = file === undefined ? undefined : await parsePriceList(await readText(file), basename(file));
+      const door = doorWith?.({ priceList }) ?? ask;
+      const request = { providers: trimmed(provider), markup };
+      const preview = await door(previewPriceImport, { ...request, models: models && trimmed(models), addsNew });
       const confirmed = preview.items.filter(({ kind }) => kind === "new" || kind === "changed");
       const text = describe(preview, { markup, addsNew: addsNew === true || models !== undefined });
       // With --json, the document is the only output, so no question is asked.
       if (!json) terminal().out(`${text}\n\n`);
       const isApplied = confirmed.length > 0 && (yes === true || (!json && (await isAgreed(confirmed.length))));
-      const imported = isApplied ? await applyImport(context, priceList, { ...request, confirmed }) : NOTHING;
+      const imported = isApplied
+        ? await door(applyPriceImport, {
+            ...request,
+            confirmed: confirmed.map(({ modelId, digest }) => ({ modelId, digest })),
+          })
+        : NOTHING;
       return outputOf(preview, { ...imported, isApplied });
     },
   );
@@ -69,10 +72,6 @@ export function addImport(model: Command): void {
 
 function trimmed(names: readonly string[]): string[] {
   return names.map((name) => name.trim()).filter((name) => name !== "");
-}
-
-async function readPriceList(path: string | undefined): Promise<PriceList> {
-  return path === undefined ? await packagedPriceList() : await parsePriceList(await readText(path), basename(path));
 }
 
 /** The file as text. A file that is too large is not read. */

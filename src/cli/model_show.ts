@@ -1,62 +1,52 @@
 import type { Command } from "commander";
-import { adviceOf, adviceWords, type BoundAdvice } from "../catalog/bound_advice.ts";
-import { readBoundUses } from "../catalog/bound_uses_store.ts";
-import { bestMargin, losing, lossWords, marginWords, readMargins } from "../catalog/margins.ts";
+import { adviceWords, type BoundAdvice } from "../catalog/bound_advice.ts";
+import { marginWords } from "../catalog/margins.ts";
 import { BOUND_NAMES, MODEL_BOUNDS } from "../catalog/model_bounds.ts";
-import { findModel } from "../catalog/models_store.ts";
-import { readRouteStats } from "../catalog/route_stats_store.ts";
-import { type Percentiles, type RouteReport, reportsOf } from "../catalog/route_sums.ts";
-import { listRoutes } from "../catalog/routes_store.ts";
-import { InputError } from "../errors.ts";
-import { type Context, defineCommand } from "./context.ts";
+import type { Percentiles, RouteReport } from "../catalog/route_sums.ts";
+import { getModel } from "../operations/models.ts";
+import { defineOperations, orNone } from "./door.ts";
 import { formatPrice } from "./money.ts";
 import { type Output, table, yesNo } from "./output.ts";
+import type { Door } from "./server_door.ts";
 
 /** The command `model show`. */
 
 export function addShow(model: Command): void {
-  defineCommand(
+  defineOperations(
     model
       .command("show <id>")
       .description("show a model, its bounds, its routes, and how they did in the last 24 hours"),
     {},
-    (context, _, [id = ""]) => showModel(context, id),
+    async (ask, _, [id = ""]) => showModel(await modelBy(ask, id)),
   );
 }
 
-async function showModel(context: Context, modelId: string): Promise<Output> {
-  const model = await findModel(context, modelId);
-  if (!model) throw new InputError(`There is no model ${modelId}.`);
-  const routes = await listRoutes(context, modelId);
-  const routeIds = routes.map(({ id }) => id);
-  const advice = adviceOf(model, (await readBoundUses(context, [model])).get(modelId) ?? []);
-  const margins = (await readMargins(context, [model])).get(modelId) ?? [];
-  const reports = reportsOf(await readRouteStats(context, "day", routeIds));
-  const price = (microUsd: number | null) => (microUsd === null ? "none" : `${formatPrice(microUsd)} USD`);
+/** Throws InputError if there is none. */
+export const modelBy = (ask: Door, id: string) => orNone(ask(getModel, { id }), `There is no model ${id}.`);
+
+function showModel({ advice, losing, reports, routes, ...model }: Awaited<ReturnType<typeof modelBy>>): Output {
+  const price = (microUsd: number | undefined) => (microUsd === undefined ? "none" : `${formatPrice(microUsd)} USD`);
   const facts = [
     ["Model", model.id],
     ["Modality", model.modality],
     ["Enabled", yesNo(model.enabled)],
-    ["Input, 1 million tokens", price(model.inputMicroUsd)],
-    ["Output, 1 million tokens", price(model.outputMicroUsd)],
+    ["Input, 1 million tokens", price(model.prices?.inputMicroUsd)],
+    ["Output, 1 million tokens", price(model.prices?.outputMicroUsd)],
     ...BOUND_NAMES.map((name) => [MODEL_BOUNDS[name].label, `${model[name]} ${MODEL_BOUNDS[name].unit}`] as const),
     ["Factor for what is reserved", String(model.marginPermille / 1000)],
     ["Routes chosen by", model.routeChoice],
   ] as const;
-  const routeRows = routes.map(({ id, providerName, upstreamModel, enabled }) => [
+  const routeRows = routes.map(({ id, providerName, upstreamModel, enabled, marginPermille, marginSource }) => [
     `${id}: ${providerName}/${upstreamModel}`,
     yesNo(enabled),
-    marginWords(margins.flatMap((one) => (one.routeId === id ? (bestMargin(one) ?? []) : []))[0]),
+    marginWords(marginSource === null ? undefined : { permille: marginPermille, source: marginSource }),
   ]);
-  const losses = losing(margins).map(
-    ({ providerName, upstreamModel, margin }) => `WARNING: ${providerName}/${upstreamModel} ${lossWords(margin)}.`,
-  );
   const text = [
     ...facts.map(([name, value]) => `${name}: ${value}`),
-    ...advice.flatMap((one) => ["", adviceWords(one), ...commandFor(modelId, one)]),
+    ...advice.flatMap((one) => ["", adviceWords(one), ...commandFor(model.id, one)]),
     "",
     table(["ROUTE", "ENABLED", "MARGIN"], routeRows, "No routes."),
-    ...losses,
+    ...losing.map(({ route, loss }) => `WARNING: ${route} ${loss}.`),
     "",
     table(
       ["ROUTE", "REQUESTS, 24 H", "ERRORS", "FIRST EVENT, P50 P95", "WHOLE ANSWER, P50 P95", "INPUT FROM CACHE"],
@@ -64,7 +54,7 @@ async function showModel(context: Context, modelId: string): Promise<Output> {
       "No routes.",
     ),
   ].join("\n");
-  return { text, json: { model, advice, routes, margins, reports } };
+  return { text, json: { model, advice, losing, routes, reports } };
 }
 
 /** The command that applies an advice, if it suggests anything. */

@@ -1,6 +1,5 @@
 import { InvalidArgumentError } from "commander";
 import { type Account, findAccount, findAccountsByEmail } from "../accounts/accounts_store.ts";
-import { OPERATOR } from "../commerce/sellers_store.ts";
 import { InputError } from "../errors.ts";
 import type { Context } from "./context.ts";
 import { terminal } from "./terminal.ts";
@@ -79,16 +78,8 @@ async function readStdin(): Promise<string> {
   return text;
 }
 
-/** What `sellerOf` reads. */
+/** What `sellerBy` reads. */
 export const SELLER = "a reseller, by id or e-mail address (default: the operator)";
-
-/** The seller that the option --seller names. Throws InputError. */
-export async function sellerOf(context: Context, reference: string | undefined): Promise<number> {
-  if (reference === undefined) return OPERATOR;
-  const { accountId, role } = await accountOf(context, reference);
-  if (role !== "reseller") throw new InputError("Only the operator and resellers are sellers.");
-  return accountId;
-}
 
 /** The account with this id or e-mail address. Throws InputError if there is none, or more than one. */
 export async function accountOf(context: Context, reference: string | undefined): Promise<Account> {

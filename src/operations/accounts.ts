@@ -167,8 +167,10 @@ export const createAccount = operation({
     const { by } = caller;
     const site = await siteOf(deps, call, wanted.resellerId);
     // The command line sets a password instead.
-    if (site === undefined || by === undefined)
-      return { account: await addAccount(changing(deps, call), { ...wanted, passwordHash: null }), link: null };
+    if (site === undefined || by === undefined) {
+      const passwordHash = call.brings?.passwordHash ?? null;
+      return { account: await addAccount(changing(deps, call), { ...wanted, passwordHash }), link: null };
+    }
     const isMailed = await canMail(deps, wanted.resellerId ?? 0);
     const { account, link } = await inviteAccount({ ...deps, by }, wanted, { site, isMailed });
     return { account, link: shownLink(link, { site, isMailed }) };

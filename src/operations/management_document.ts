@@ -41,6 +41,7 @@ const TAG_OF: Readonly<Record<string, Tag>> = {
   usage: "Usage",
   offerings: "Offerings",
   prices: "Prices",
+  measured: "Prices",
   markups: "Markups",
   orders: "Orders",
   payments: "Payments",
@@ -49,6 +50,7 @@ const TAG_OF: Readonly<Record<string, Tag>> = {
   domains: "Domains",
   models: "Models",
   routes: "Models",
+  price_imports: "Models",
   providers: "Providers",
   provider_keys: "Providers",
   webhooks: "Webhooks",
@@ -105,7 +107,12 @@ function pageShape(output: TSchema, title: string): TSchema {
 }
 
 const TEXTS = ["Ann", "1000000000", "2030-01-31T12:00:00Z"];
-const BY_NAME: Readonly<Record<string, unknown>> = { email: "ann@example.com", host: "ai.example.com", when: "now" };
+const BY_NAME: Readonly<Record<string, unknown>> = {
+  email: "ann@example.com",
+  host: "ai.example.com",
+  when: "now",
+  digest: "0".repeat(32),
+};
 
 /** A value that the schema accepts, with the required fields. */
 function exampleOf(schema: TSchema): Record<string, unknown> {

@@ -1,9 +1,17 @@
 import { type TSchema, Type } from "@sinclair/typebox";
-import { adviceOf } from "../catalog/bound_advice.ts";
+import { adviceOf, BOUND_PARTS, type BoundAdvice } from "../catalog/bound_advice.ts";
 import { readBoundUses } from "../catalog/bound_uses_store.ts";
 import { imagePriceKey, QUALITY_CHARS_MAX, ROUTE_CHOICES } from "../catalog/catalog_input.ts";
 import { FACT_NAMES } from "../catalog/dialects.ts";
-import { losing, lossOf, lowestMargin, readMargins } from "../catalog/margins.ts";
+import {
+  bestMargin,
+  COST_SOURCES,
+  losing,
+  lossOf,
+  lowestMargin,
+  type RouteMargins,
+  readMargins,
+} from "../catalog/margins.ts";
 import { MODALITY_NAMES, type Modality } from "../catalog/modalities.ts";
 import { byBound } from "../catalog/model_bounds.ts";
 import {
@@ -132,41 +140,74 @@ const RouteShape = Type.Object(
     costImageMicroUsd: orNull(Type.Integer()),
     enabled: Type.Boolean(),
     marginPermille: Fraction,
+    marginSource: orNull(oneOf(COST_SOURCES)),
     ...RouteStateShape,
   },
   { title: "Route" },
 );
-const ModelShape = Type.Object(
+const MODEL = {
+  id: Type.String(),
+  name: Type.String(),
+  ownedBy: Type.String(),
+  contextLength: orNull(Type.Integer()),
+  status: Type.String(),
+  modality: Type.String(),
+  enabled: Type.Boolean(),
+  defaultCapTokens: Type.Integer(),
+  ...byBound(() => Type.Integer()),
+  marginPermille: Type.Integer(),
+  hidesTokens: orNull(Type.Boolean()),
+  routeChoice: Type.String(),
+  createdAt: At,
+  prices: orNull(
+    Type.Object({
+      inputMicroUsd: Type.Integer(),
+      cachedInputMicroUsd: orNull(Type.Integer()),
+      outputMicroUsd: Type.Integer(),
+      further: Type.Record(Type.String(), Type.Unknown()),
+    }),
+  ),
+  exampleNanoUsd: orNull(Amount),
+  imagePrices: Type.Array(
+    Type.Object({ size: Type.String(), quality: Type.String(), microUsd: Type.Integer(), chargeNanoUsd: Amount }),
+  ),
+  lowestMarginPermille: Fraction,
+  routes: Type.Array(RouteShape),
+};
+const ModelShape = Type.Object(MODEL, { title: "Model" });
+const Times = orNull(Type.Object({ p50Ms: Type.Number(), p95Ms: Type.Number() }));
+const ModelDetails = Type.Object(
   {
-    id: Type.String(),
-    name: Type.String(),
-    ownedBy: Type.String(),
-    contextLength: orNull(Type.Integer()),
-    status: Type.String(),
-    modality: Type.String(),
-    enabled: Type.Boolean(),
-    defaultCapTokens: Type.Integer(),
-    ...byBound(() => Type.Integer()),
-    marginPermille: Type.Integer(),
-    hidesTokens: orNull(Type.Boolean()),
-    routeChoice: Type.String(),
-    createdAt: At,
-    prices: orNull(
+    ...MODEL,
+    advice: Type.Array(
       Type.Object({
-        inputMicroUsd: Type.Integer(),
-        cachedInputMicroUsd: orNull(Type.Integer()),
-        outputMicroUsd: Type.Integer(),
-        further: Type.Record(Type.String(), Type.Unknown()),
+        part: oneOf(BOUND_PARTS),
+        requests: Type.Integer(),
+        overruns: Type.Integer({ description: "Requests that used more than was reserved." }),
+        mostPermille: Type.Integer({ description: "The most that one used of what was reserved." }),
+        change: Type.Unsafe<BoundAdvice["change"]>(
+          Type.Record(Type.String(), Type.Integer(), { description: "Bounds that would fit; empty: they fit." }),
+        ),
       }),
+      { description: "What the requests of 30 days say of the bounds." },
     ),
-    exampleNanoUsd: orNull(Amount),
-    imagePrices: Type.Array(
-      Type.Object({ size: Type.String(), quality: Type.String(), microUsd: Type.Integer(), chargeNanoUsd: Amount }),
+    losing: Type.Array(Type.Object({ routeId: RowId, route: Type.String(), loss: Type.String() }), {
+      description: "Routes that cost more than the price.",
+    }),
+    reports: Type.Array(
+      Type.Object({
+        routeId: RowId,
+        requests: Type.Integer(),
+        errors: Type.Integer(),
+        inputTokens: Type.Integer(),
+        cachedTokens: Type.Integer(),
+        firstEvent: Times,
+        wholeAnswer: Times,
+      }),
+      { description: "Of the routes that were called in the last 24 hours." },
     ),
-    lowestMarginPermille: Fraction,
-    routes: Type.Array(RouteShape),
   },
-  { title: "Model" },
+  { title: "ModelDetails" },
 );
 
 export const listModels = listOperation({
@@ -187,12 +228,12 @@ export const listModels = listOperation({
 
 export const getModel = operation({
   name: "models.get",
-  says: "Returns a model, with its prices and routes.",
+  says: "Returns a model, with its prices and routes, and what the last requests say of them.",
   scope: "models:read",
   roles: ["admin"],
   route: "GET /model",
   input: OfModel,
-  output: ModelShape,
+  output: ModelDetails,
   run: (deps, _call, { id }) => modelOf(deps, id),
 });
 
@@ -356,9 +397,14 @@ export async function describeModels(deps: { db: Db }, rows: ModelRow[]) {
           ...route,
           health: stateOf(route.id).health,
           breaker: stateOf(route.id).breaker,
-          /** null: not known, or the route is off. */
-          marginPermille: lowestMargin(margins.filter(({ routeId }) => routeId === route.id)),
+          ...marginOf(margins.find(({ routeId }) => routeId === route.id)),
         })),
     };
   });
+}
+
+/** null: not known, or the route is off. */
+function marginOf(route: RouteMargins | undefined) {
+  const best = route && bestMargin(route);
+  return { marginPermille: best?.permille ?? null, marginSource: best?.source ?? null };
 }

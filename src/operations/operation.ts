@@ -12,6 +12,7 @@ import { type MemberRole, mayWrite } from "../accounts/member_roles.ts";
 import type { Role } from "../accounts/roles.ts";
 import type { Access, Scope } from "../accounts/scopes.ts";
 import { SUBJECT_NAMES, type Subject } from "../accounts/subjects.ts";
+import type { PriceList } from "../catalog/price_list.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal, sentence } from "../errors.ts";
 import { problemOf } from "../http/field_errors.ts";
@@ -41,6 +42,9 @@ export type Caller = {
   scopes?: ReadonlySet<Scope> | undefined;
 };
 
+/** `passwordHash`: of a new account, instead of an invitation. `priceList`: a list of prices instead of the installed one. */
+export type Brings = { passwordHash?: string | undefined; priceList?: PriceList | undefined };
+
 /** A call of an operation: who asks, and what it may use meanwhile. */
 export type Call = {
   caller: Caller;
@@ -56,6 +60,8 @@ export type Call = {
   countDelivery(): Promise<void>;
   /** Makes a batch of a seller's vouchers, when it is that seller's turn. */
   makeBatch<T>(sellerId: number, work: () => Promise<T>): Promise<T>;
+  /** What only the operator has, at the command line with the database. */
+  brings?: Brings;
 };
 
 export type Method = "get" | "post" | "put" | "patch" | "delete";

@@ -14,6 +14,7 @@ import * as offerings from "./offerings.ts";
 import type { AnyOperation } from "./operation.ts";
 import * as orders from "./orders.ts";
 import * as packages from "./packages.ts";
+import * as priceImports from "./price_imports.ts";
 import * as privacy from "./privacy.ts";
 import * as providers from "./providers.ts";
 import * as renewals from "./renewals.ts";
@@ -123,6 +124,9 @@ export const OPERATIONS: readonly AnyOperation[] = [
   models.addRoute,
   models.updateRoute,
   models.removeRoute,
+  priceImports.getPriceList,
+  priceImports.previewPriceImport,
+  priceImports.applyPriceImport,
   providers.listProviders,
   providers.getProvider,
   providers.createProvider,

@@ -271,11 +271,11 @@ test("an unknown provider, none, and too many are refused, and the message names
   const list = await listOf([listedModel("x")], [{ id: "beta", name: "Beta", models: [] }]);
   const error = await rejectionOf(previewImport(deps, list, asked({ providers: ["acme", "nope"] })));
   expect([(error as InputError).param, (error as InputError).message]).toEqual([
-    "provider",
+    "providers",
     'The price list has no provider "nope". It has: acme, beta.',
   ]);
-  expect(await paramOf(previewImport(deps, list, asked({ providers: [] })))).toBe("provider");
-  expect(await paramOf(previewImport(deps, list, asked({ providers: Array(51).fill("acme") })))).toBe("provider");
+  expect(await paramOf(previewImport(deps, list, asked({ providers: [] })))).toBe("providers");
+  expect(await paramOf(previewImport(deps, list, asked({ providers: Array(51).fill("acme") })))).toBe("providers");
   const models = Array.from({ length: 2_001 }, (_, n) => `many-${n}`);
   expect(await paramOf(previewImport(deps, list, asked({ models })))).toBe("models");
 });

@@ -52,6 +52,9 @@ test("reading commands print the same with a server as with the database", async
     "allotment list",
     "host list",
     "model list",
+    "model show chat-a",
+    "measured show",
+    "model import --provider openai --markup 20 --models gpt-4o --json",
     "usage",
     `usage --account ${customer.accountId} --key ${keyId} --model chat-a --since 2020-01-01`,
     "usage --outcome released --limit 5",
@@ -91,6 +94,13 @@ test("changing commands change the same rows, and the audit log names the token'
     `model set m-${id} --margin 1100 --hides-tokens yes`,
     `model route m-${id} --provider second --upstream up --drop-param seed --cost-input 1 --cost-output 2`,
     `model route m-${id} --provider first --priority 2`,
+    `model import --provider openai --markup ${id} --models gpt-4o --yes`,
+    `account add --role reseller --email added-${id}@ours.test --name Added`,
+    `account add --role reseller --email added-${id}@ours.test --name Added --if-missing`,
+    `account add --reseller ${reseller.accountId} --email added-${id}@ours.test --name Added --if-missing`,
+    `measured set --wholesale --open --days-min 1 --days-max 20 --daily-min 1 --daily-max 90 --step 0=1 --step 5000=0.50`,
+    "measured set --wholesale --days-max 21",
+    `measured set --seller ${reseller.accountId} --open --days-min 1 --days-max 9 --daily-min 1 --daily-max 90 --step 0=2`,
   ];
   for (const words of commands(a.accountId))
     expect({ words, ...(await withDatabase(words)) }).toMatchObject({ code: 0 });
@@ -102,6 +112,8 @@ test("changing commands change the same rows, and the audit log names the token'
         (select array_agg(row(days, daily_limit, paid_by_account_id = ${reseller.accountId}, allotment_id is null, ended_early)::text order by id) from packages where account_id = accounts.id) as packages,
         (select row(total_limit, limits, wholesale_nano_usd, enabled)::text from offerings where name = 'P' || accounts.id) as offering,
         (select price_nano from retail_prices r join offerings o on o.id = r.offering_id where o.name = 'P' || accounts.id) as price,
+        (select array_agg(row(email, role, reseller_id)::text order by id) from (
+          select id, replace(email, accounts.id::text, 'x') as email, role, reseller_id from accounts as other where email like 'added-' || accounts.id || '@%') added) as added,
         (select status from hosts where host = 'h' || accounts.id || '.ours.test') as host,
         (select row(context_length, input_micro_usd, output_micro_usd, margin_permille, hides_tokens)::text from models where id = 'm-' || accounts.id) as model,
         (select array_agg(row(size, quality, micro_usd)::text) from image_prices where model_id = 'm-' || accounts.id) as images,
@@ -151,6 +163,28 @@ test("providers and their keys are managed through a server as with the database
     expect({ words, out: (await withDatabase(words)).out }).toEqual({ words, out: await run(words) });
   expect(await run("provider key remove far spare")).not.toContain("spare");
   expect((await withServer("provider show nowhere", admin)).err).toBe('There is no provider "nowhere".\n');
+});
+
+test("an account that a server adds has an invitation and no password; a price list of one's own is read with the database only", async () => {
+  const made = await withServer("account add --role reseller --email invited@ours.test --name Invited --json", admin);
+  expect(JSON.parse(made.out)).toMatchObject({ hasPassword: false, link: { kind: "invitation" } });
+  const password = await withServer("account add --email p@ours.test --name P --password correct-horse-7", admin);
+  expect(password).toMatchObject({ code: 1, err: expect.stringContaining("makes an invitation instead") });
+  const file = await withServer("model import --provider openai --file none.json", admin);
+  expect(file).toMatchObject({ code: 1, err: expect.stringContaining("leave out --file") });
+});
+
+test("the prices of made-to-measure packages keep what is left out, by the seller's token and by the operator's", async () => {
+  const bounds = "--days-min 2 --days-max 9 --daily-min 10 --daily-max 90";
+  expect((await withServer(`measured set --wholesale --open ${bounds} --step 0=1`, admin)).code).toBe(0);
+  const set = JSON.parse(
+    (await withServer(`measured set --open ${bounds} --step 0=2 --step 5000=1.5 --json`, seller)).out,
+  );
+  expect(set.prices).toMatchObject({ isOpen: true, daysMax: 9, steps: [{ fromRequests: 0 }, { fromRequests: 5000 }] });
+  const changed = await withDatabase(`measured set --seller ${reseller.accountId} --days-max 8 --json`);
+  expect(JSON.parse(changed.out).prices).toEqual({ ...set.prices, daysMax: 8 });
+  expect((await withServer("measured set --open", admin)).err).toContain("Nothing is set yet");
+  expect((await withServer("measured set --wholesale --open", seller)).code).toBe(1);
 });
 
 test("a reseller's token does a reseller's commands, and gets a sentence for all others", async () => {

@@ -31,7 +31,7 @@ test("a comparison is applied as it was shown, by the admin who confirmed it, an
   expect(item).toMatchObject({ listed: "openai/gpt-4o", kind: "changed", reason: null });
   const input = item.changes.find(({ label }: { label: string }) => label === "Input");
   expect(input).toMatchObject({ unit: "per_million", from: 1 });
-  const body = { provider: "openai", markup: "20", confirmed: [{ modelId: "gpt-4o", digest: item.digest }] };
+  const body = { providers: ["openai"], markup: "20", confirmed: [{ modelId: "gpt-4o", digest: item.digest }] };
   expect(ok(await admin.post(PATH, body))).toEqual({ added: [], changed: ["gpt-4o"] });
   const model = ok(await admin.get("/admin/model?id=gpt-4o"));
   expect(model.prices.inputMicroUsd).toBe(input.to);
@@ -52,7 +52,7 @@ test("with addsNew, the comparison also has models that the catalog lacks; they 
   const item = await itemOf("gpt-4.1", "provider=openai&markup=0&addsNew=true");
   expect(item.kind).toBe("new");
   const confirmed = [{ modelId: "gpt-4.1", digest: item.digest }];
-  expect(ok(await admin.post(PATH, { provider: "openai", markup: "0", confirmed }))).toMatchObject({
+  expect(ok(await admin.post(PATH, { providers: ["openai"], markup: "0", confirmed }))).toMatchObject({
     added: ["gpt-4.1"],
   });
   expect(ok(await admin.get("/admin/model?id=gpt-4.1"))).toMatchObject({ enabled: false, routes: [] });
@@ -65,7 +65,7 @@ test("422 validation_failed names the field, and changes nothing", async () => {
   for (const [query, param] of [
     ["markup=20", "provider"],
     ["provider=openai", "markup"],
-    ["provider=nobody&markup=20", "provider"],
+    ["provider=nobody&markup=20", "providers"],
     ["provider=&markup=20", "provider"],
     ["provider=openai&markup=-1", "markup"],
     ["provider=openai&markup=1e30", "markup"],
@@ -75,7 +75,7 @@ test("422 validation_failed names the field, and changes nothing", async () => {
   ] as const)
     expectRefusal(await admin.get(`${PATH}?${query}`), "validation_failed", { param });
   for (const [over, param] of [
-    [{ provider: "nobody" }, "provider"],
+    [{ providers: ["nobody"] }, "providers"],
     [{ markup: 20 }, "markup"],
     [{ markup: "20,5" }, "markup"],
     [{ markup: "21" }, "confirmed"],
@@ -86,7 +86,7 @@ test("422 validation_failed names the field, and changes nothing", async () => {
     [{ confirmed: [...confirmed, ...confirmed] }, "confirmed"],
   ] as const)
     expectRefusal(
-      await admin.post(PATH, { provider: "openai", markup: "20", confirmed, ...over }),
+      await admin.post(PATH, { providers: ["openai"], markup: "20", confirmed, ...over }),
       "validation_failed",
       {
         param,

@@ -161,7 +161,7 @@ export const FORMS: Readonly<Record<string, Record<string, unknown>>> = {
   "PUT /admin/model/prices": { prices: null },
   "PUT /admin/model/image-price": { size: "512x512", microUsd: null },
   "POST /admin/model-import": {
-    provider: "openai",
+    providers: ["openai"],
     markup: "20",
     confirmed: [{ modelId: "m", digest: "0".repeat(32) }],
   },

@@ -308,7 +308,12 @@ function Confirming({ wanted, dialog, items }: { wanted: Wanted; dialog: Opened<
       isDanger={false}
       onConfirm={async () => {
         try {
-          await ask(api.admin["model-import"].post({ ...wanted, confirmed }, sentOnce(formKey)));
+          await ask(
+            api.admin["model-import"].post(
+              { providers: [wanted.provider], markup: wanted.markup, confirmed },
+              sentOnce(formKey),
+            ),
+          );
           toast.done(
             plural(
               { count: items.length },
