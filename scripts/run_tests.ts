@@ -31,7 +31,7 @@ const ORDINARY_AT_ONCE_MAX = availableParallelism() >= 2 ? 4 : 1;
 /** Files that mostly wait, for leases, time limits and slow clients, use a sixth of a processor: they run beside the others. */
 const WAITING_AT_ONCE_MAX = availableParallelism() >= 2 ? 2 : 1;
 const WAITING_FILES =
-  /^test\/(?:faults\/(?:clocks|locks|postgres_silent|frozen|spool)|gateway\/(?:leaving|long_reads|own_mistakes|slow_clients|tracing)|ledger\/upkeep|platform\/(?:bus|changes_store|idempotency_claims|long_reads|rate_limit)|server\/internal)\.test/;
+  /^test\/(?:commerce\/renewal_deaths|faults\/(?:clocks|locks|postgres_silent|frozen|spool)|gateway\/(?:leaving|long_reads|own_mistakes|slow_clients|tracing)|ledger\/upkeep|platform\/(?:bus|changes_store|idempotency_claims|long_reads|rate_limit)|server\/internal)\.test/;
 /** Files that compute all the time. More than two of them at once would make tests of time limits fail. */
 const BUSY_AT_ONCE_MAX = 2;
 const BUSY_FILES =
