@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { READ_ONLY } from "../../src/panel/web/failures.ts";
 import { chatBody } from "../gateway/shop.ts";
-import { givePassword } from "../panel/panel_client.ts";
+import { givePassword, PASSWORD } from "../panel/panel_client.ts";
 import type { Person } from "../world.ts";
 import { ACME_HOST, openPanel, type Panel, said, textOf, until } from "./browser.ts";
 
@@ -58,6 +58,50 @@ test("with pay-as-you-go off the balance pays nothing; switched on, it pays the 
   await said(visit.page, "The balance pays now.");
   expect(await payg.isChecked()).toBe(true);
   expect((await shop.chat(secret)).status).toBe(200);
+  await visit.check();
+  await visit.close();
+});
+
+test("an admin erases a person: the address is typed, who is at the screen is asked, what is left is given up on purpose", async () => {
+  const { shop } = panel;
+  const dora = await shop.world.addCustomer();
+  await shop.world.setBalance(dora, 5_000_000_000n);
+  const emailOf = async () =>
+    String((await shop.world.sql`select email from accounts where id = ${dora.accountId}`)[0]?.email);
+  const email = await emailOf();
+  const visit = await panel.visit(admin, `/admin/people/${dora.accountId}?tab=account`);
+  const { page } = visit;
+  await page.getByRole("button", { name: "Erase", exact: true }).click();
+  const dialog = page.getByRole("dialog", { name: "Erase the account" });
+  const erase = dialog.getByRole("button", { name: "Erase for good" });
+  await dialog.getByLabel("E-mail address").fill("somebody.else@example.com");
+  await dialog.getByLabel("Current password").fill(PASSWORD);
+  await erase.click();
+  await dialog.getByText("Type the e-mail address of the account.").waitFor();
+  await visit.check();
+  await dialog.getByLabel("E-mail address").fill(email);
+  // The wrong password, and the balance that is in the way.
+  visit.expectProblem(/^422 POST \/api\/panel\/people\/\d+\/erase$/);
+  await dialog.getByLabel("Current password").fill("not the password");
+  await erase.click();
+  await dialog
+    .getByText(/password is wrong|wrong password|is not your password/i)
+    .first()
+    .waitFor();
+  await dialog.getByLabel("Current password").fill(PASSWORD);
+  await erase.click();
+  // A balance is in the way, and is not lost by accident.
+  await dialog
+    .getByText(/balance/i)
+    .nth(1)
+    .waitFor();
+  expect(await emailOf()).toBe(email);
+  await dialog.getByLabel("Give up what is left").check();
+  await dialog.getByLabel("Current password").fill(PASSWORD);
+  await erase.click();
+  await said(page, /^customer\d+ is erased\.$/);
+  await dialog.waitFor({ state: "hidden" });
+  expect(await emailOf()).not.toBe(email);
   await visit.check();
   await visit.close();
 });
