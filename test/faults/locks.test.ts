@@ -15,6 +15,8 @@ const LEASE_SECONDS = 4;
  * Twice the default, so that it stays well above the 0.8 s that one attempt waits for a lock, also on a slow machine.
  */
 const LEDGER_TIMEOUT_MS = 3_600;
+/** Good answers of each caller that is not concerned. */
+const SERVED_WHILE_HELD = 10;
 let shop: Shop;
 
 beforeAll(async () => {
