@@ -101,6 +101,8 @@ export type StreamRewriter = {
   readonly usage: ReportedUsage | undefined;
   /** The answer is complete: the provider may still break off, or report the usage. */
   readonly finished: boolean;
+  /** Text came behind the finish: the provider writes a finish reason into every chunk, and it does not say that the answer is complete. */
+  readonly wentOn?: boolean;
   /** `[DONE]` ends the stream, and is not given to the rewriter. Otherwise it is no event of an answer. */
   readonly endsWithDone: boolean;
   /** The last payload was the end of the stream. */
@@ -141,6 +143,8 @@ export class ChunkRewriter implements StreamRewriter {
   /** Only of an answer with several choices. */
   readonly #choiceEnds: ChoiceEnds | undefined;
   finished = false;
+  /** How much text there was with the first finish reason of an answer with one choice. */
+  #finishedAt: number | undefined;
   readonly endsWithDone = true;
   readonly isOver = false;
 
@@ -164,6 +168,10 @@ export class ChunkRewriter implements StreamRewriter {
   /** What the provider reported last. */
   get usage(): ReportedUsage | undefined {
     return this.#reports.usage;
+  }
+
+  get wentOn(): boolean {
+    return this.#finishedAt !== undefined && this.#written.length > this.#finishedAt;
   }
 
   counted(counted: CountedUsage, charge?: ShownCharge): void {
@@ -398,6 +406,7 @@ export class ChunkRewriter implements StreamRewriter {
     else if (choices.some(isFinished)) this.finished = true;
     const written = writtenInAll(choices);
     this.#written.add(written, sourceChars);
+    if (this.finished && this.#choiceEnds === undefined) this.#finishedAt ??= this.#written.length;
     return written;
   }
 }

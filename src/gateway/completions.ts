@@ -359,6 +359,10 @@ class TextEvents implements StreamRewriter {
     return this.#chat.finished;
   }
 
+  get wentOn(): boolean {
+    return this.#chat.wentOn;
+  }
+
   rewrite(payload: string): string | undefined {
     const events = this.#chat.rewrite(asChat(payload, "delta"));
     return events === undefined ? undefined : asText(events);

@@ -368,7 +368,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
   }
 
   #breakOf(relayed: Relayed, why: string, how: Break): RelayEnd {
-    if (this.#rewriter.finished) return { how: "broke_after_finish", relayed, why };
+    if (this.#rewriter.finished && !this.#rewriter.wentOn) return { how: "broke_after_finish", relayed, why };
     return this.#wasHeldUp ? { how: "broke_held_up", relayed, why } : { how, why };
   }
 
@@ -425,7 +425,7 @@ class Relay implements UnderlyingDefaultSource<Uint8Array>, EventSink {
 
   /** The provider has finished the answer, and reported its usage. */
   #isWhole(): boolean {
-    return (this.#sawDone || this.#rewriter.finished) && this.#rewriter.usage !== undefined;
+    return (this.#sawDone || (this.#rewriter.finished && !this.#rewriter.wentOn)) && this.#rewriter.usage !== undefined;
   }
 
   async endByUs(): Promise<void> {

@@ -18,7 +18,8 @@ import type { AnswerToCount } from "./usage_counts.ts";
  *     isWhole            the same; the model hides tokens, or the    what the provider reports                       nothing more
  *                        prompt has images or files, so it was
  *                        read to its end in the background
- *   broke_after_finish   broke off after a finish_reason             as `complete`                                   an error event
+ *   broke_after_finish   broke off after a finish_reason that no     as `complete`                                   an error event
+ *                        text came behind
  *   broke_off            broke off before, or reported an error      nothing                                         an error event
  *   fell_silent          sent nothing for PROVIDER_IDLE_MS           nothing; it counts as a loss                    an error event
  *   oversized            sent an event that is too large to be read  nothing; it counts as a loss                    an error event

@@ -54,6 +54,8 @@ export class ResponseEvents implements StreamRewriter {
   readonly isOver = false;
   readonly #output: Output;
   #finish: string | undefined;
+  /** How much text there was with the first finish reason. */
+  #finishedAt: number | undefined;
   readonly #reports = new UsageReports();
   readonly #repair: ChoiceRepair;
   /** As JSON; undefined if nothing was charged. */
@@ -75,6 +77,10 @@ export class ResponseEvents implements StreamRewriter {
     return this.#reports.usage;
   }
 
+  get wentOn(): boolean {
+    return this.#finishedAt !== undefined && this.#output.written.length > this.#finishedAt;
+  }
+
   rewrite(payload: string): string | undefined {
     const chunk = parseChat(payload)?.value;
     if (chunk === undefined) throw new Error("the provider sent an event that is not a JSON object");
@@ -85,6 +91,7 @@ export class ResponseEvents implements StreamRewriter {
       this.#output.take(choice.delta);
       this.#finish ??= finishOf(choice);
       this.finished = this.#finish !== undefined;
+      if (this.finished) this.#finishedAt ??= this.#output.written.length;
     }
     this.#reports.mark(this.#output.written.length);
     return this.#output.events() || undefined;

@@ -136,4 +136,18 @@ export default [
     client: { ...READS, reasoning: "Hm." },
     charged: CHARGED,
   },
+  {
+    says: "A finish reason in every chunk, and an error behind half an answer",
+    source: "constructed",
+    request: { body: { stream: true } },
+    provider: {
+      events: [
+        chunk({ role: "assistant", content: "ha" }, "stop"),
+        chunk({ content: "lf" }, "stop"),
+        { error: { message: "overloaded", code: 503 } },
+      ],
+    },
+    client: { text: "half", error: "provider_unavailable" },
+    charged: "nothing",
+  },
 ] satisfies Entry[];
