@@ -25,6 +25,8 @@ export interface FakeProvider extends SimulatedProvider {
   gate(behaviour?: Behaviour): Gate;
   /** The same, but the answers wait after this many chunks; 0: after their headers. */
   gateAfter(afterChunks: number, behaviour?: Behaviour): Gate;
+  /** The same, but what cuts the connection waits: a reader that a busy machine stops would lose what it had not read. */
+  gateCut(behaviour: Behaviour): Gate;
   /** Resolves with all model calls when there are `n`. Rejects after `timeoutMs`. */
   waitForCalls(n: number, timeoutMs?: number): Promise<Readonly<Call>[]>;
   /** Resolves when the caller has left the call. Rejects after `timeoutMs`. */
@@ -61,6 +63,10 @@ export async function startFakeProvider(options: SimulatedProviderOptions = {}):
     gate(behaviour = {}) {
       const gate = `gate ${++gates}`;
       return { held: { ...behaviour, gate }, open: () => provider.open(gate) };
+    },
+    gateCut(behaviour) {
+      const cutGate = `gate ${++gates}`;
+      return { held: { ...behaviour, cutGate }, open: () => provider.open(cutGate) };
     },
     gateAfter(afterChunks, behaviour = {}) {
       const gate = `gate ${++gates}`;

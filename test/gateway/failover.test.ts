@@ -176,12 +176,11 @@ test("the second route serves a JSON answer that was cut in the middle, since no
 });
 
 test.each([
-  ["cut", { cutAfterChunks: 3, tokens: 10, chunkDelayMs: 40 }],
+  ["cut", { cutAfterChunks: 3, tokens: 10 }],
   ["error event", { errorEventAfterChunks: 3, tokens: 10 }],
 ] as const)("after the first byte nothing is retried: %s", async (_, behaviour) => {
   const { secret, accountId } = await shop.customer();
-  shop.provider.next(behaviour);
-  const { text } = await twoRoutes(secret, { stream: true });
+  const { text } = await shop.brokenOff(behaviour, (onText) => twoRoutes(secret, { stream: true }, { onText }));
   expect(text).not.toContain("[DONE]");
   expect(text).toContain('"provider_unavailable"');
   expect([shop.provider.callCount(), shop.second.callCount()]).toEqual([1, 0]);

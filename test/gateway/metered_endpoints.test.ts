@@ -359,8 +359,9 @@ describe.each(METERED_ROWS.map((row) => [row.name, row] as const))("%s", (_, row
 
   test("the provider breaks off in the middle: released; the client never sees a complete answer", async () => {
     const { secret, accountId } = await shop.payer(BigInt(BALANCE));
-    shop.provider.next(row.stream ? { tokens: 20, cutAfterChunks: 3, cutDelayMs: 200 } : { cutAfterBytes: 60 });
-    const answer = await send(secret);
+    if (!row.stream) shop.provider.next({ cutAfterBytes: 60 });
+    const cut = { tokens: 20, cutAfterChunks: 3 };
+    const answer = row.stream ? await shop.brokenOff(cut, (onText) => send(secret, { onText })) : await send(secret);
     if (row.stream) expect(row.stream.brokenBy(answer).code).toBe("provider_unavailable");
     else expectRefusal(answer, "provider_unavailable");
     expect(calls()).toBe(1);
@@ -375,13 +376,13 @@ describe.each(METERED_ROWS.map((row) => [row.name, row] as const))("%s", (_, row
       const { secret, accountId } = await shop.payer(BigInt(BALANCE));
       const { sent, ends } = stream.finish;
       // Less than what was announced.
-      shop.provider.next({
+      const cut = {
         body: `${sent}data: {"`,
         contentType: "text/event-stream",
         cutAfterBytes: sent.length,
-        cutDelayMs: 100,
-      });
-      const answer = await send(secret);
+      };
+      const hasRead = (text: string) => text.includes("Whole.");
+      const answer = await shop.brokenOff(cut, (onText) => send(secret, { onText }), { hasRead });
       if (ends === "whole") expect(stream.isWhole(answer)).toBe(true);
       else expect(stream.brokenBy(answer).message).toContain("It was charged.");
       expect(answer.text).toContain("Whole.");

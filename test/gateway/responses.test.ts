@@ -38,8 +38,8 @@ afterAll(() => closeBalanced(shop));
 
 const ask = (secret: string, over: Record<string, unknown> = {}, options: CallOptions = {}) =>
   shop.call("/v1/responses", { secret, body: responsesBody(over), ...options });
-const stream = async (secret: string, over: Record<string, unknown> = {}) => {
-  const answer = await ask(secret, { stream: true, ...over });
+const stream = async (secret: string, over: Record<string, unknown> = {}, options: CallOptions = {}) => {
+  const answer = await ask(secret, { stream: true, ...over }, options);
   return { ...answer, events: readEvents(answer.text) };
 };
 const sent = () => JSON.parse(shop.provider.lastCall()?.body ?? "{}");
@@ -212,12 +212,11 @@ describe("ends", () => {
     test(`${model}: a break in mid-stream is response.failed, and nothing is charged`, async () => {
       const { accountId, secret } = await shop.customer();
       for (const behaviour of [
-        { cutAfterChunks: 3, cutDelayMs: 100 },
+        { cutAfterChunks: 3 },
         { errorEventAfterChunks: 3 },
         { endWithoutFinish: true, endWithoutDone: true },
       ]) {
-        shop.provider.next(behaviour);
-        const { events, text } = await stream(secret, { model });
+        const { events, text } = await shop.brokenOff(behaviour, (onText) => stream(secret, { model }, { onText }));
         const response = events.at(-1)?.response;
         expect(response).toMatchObject({ status: "failed", error: { code: "server_error" }, usage: null });
         expect(text).not.toMatch(/organization|org-simulated|up-own|up-chat-a/);

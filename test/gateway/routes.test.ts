@@ -5,7 +5,7 @@ import type { Db } from "../../src/platform/db.ts";
 import { ok, type PanelSession, signInTo } from "../panel/panel_client.ts";
 import { until } from "../platform/own_redis.ts";
 import { closeBalanced, expectRefusal, tally } from "./checks.ts";
-import { openShop, type Shop } from "./shop.ts";
+import { type CallOptions, openShop, type Shop } from "./shop.ts";
 
 /**
  * Statistics of routes, over real sockets and two replicas: shared sums, the choice of a route, and tried routes on receipts.
@@ -53,8 +53,14 @@ async function addModel(routes: { first?: Fields; second?: Fields; third?: Field
 
 let asked = 0;
 /** Each request is a separate conversation: otherwise cache affinity would send all of them to one of several equal routes. */
-const ask = (model: string, { origin = shop.origin, ...over }: Record<string, unknown> = {}) =>
-  shop.chat(buyer.secret, { model, user: `conversation-${++asked}`, ...over }, { origin: String(origin) });
+const ask = (
+  model: string,
+  { origin = shop.origin, ...over }: Record<string, unknown> = {},
+  onText?: CallOptions["onText"],
+) => shop.chat(buyer.secret, { model, user: `conversation-${++asked}`, ...over }, { origin: String(origin), onText });
+/** A stream that its provider cuts in the middle. */
+const breaksOff = (model: string, over: Record<string, unknown> = {}) =>
+  shop.brokenOff({ cutAfterChunks: 3, tokens: 10 }, (onText) => ask(model, { stream: true, ...over }, onText));
 
 /** Sends requests until this many are served. A busy machine may refuse one before it reaches a provider; it is sent again. */
 async function serve(model: string, count: number, origin: string): Promise<void> {
@@ -103,8 +109,7 @@ describe("shared sums", () => {
       expectRefusal(await ask(id, { origin }), "invalid_request");
       shop.provider.next({ status: 413 });
       expectRefusal(await ask(id, { origin }), "invalid_request");
-      shop.provider.next({ cutAfterChunks: 2, tokens: 10, chunkDelayMs: 40 });
-      await ask(id, { origin, stream: true });
+      await breaksOff(id, { origin });
     }
     expect(shop.provider.callCount()).toBe(68);
     await until(async () => ((await requestsOf(first))[0] ?? 0) >= 68);
@@ -241,8 +246,7 @@ describe("tried routes", () => {
 
   test("are recorded for a stream that broke off, and for a request that the provider refused", async () => {
     const { id, first } = await addModel({ second: { enabled: false } });
-    shop.provider.next({ cutAfterChunks: 3, tokens: 10, chunkDelayMs: 40 });
-    const broken = await ask(id, { stream: true });
+    const broken = await breaksOff(id);
     expect(broken.text).not.toContain("[DONE]");
     await until(async () => (await triedBy(broken.headers.get("x-request-id"))) !== undefined);
     expect(await triedBy(broken.headers.get("x-request-id"))).toMatchObject([{ routeId: first, why: "broke_off" }]);

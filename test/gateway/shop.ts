@@ -1,4 +1,5 @@
 import { freePort } from "../../src/demo/free_port.ts";
+import type { Behaviour } from "../../src/demo/provider/faults.ts";
 import { encrypt } from "../../src/platform/crypto.ts";
 import { closing } from "../closing.ts";
 import { type FakeProvider, startFakeProvider } from "../fake_provider.ts";
@@ -107,7 +108,10 @@ export async function openShop({
     },
 
     /** One call of the API. Bodies that are not strings are sent as JSON. */
-    async call(path: string, { secret, body, host, headers, method, origin }: CallOptions = {}): Promise<Answer> {
+    async call(
+      path: string,
+      { secret, body, host, headers, method, origin, onText }: CallOptions = {},
+    ): Promise<Answer> {
       const response = await fetch(`${origin ?? firstOrigin}${path}`, {
         method: method ?? (body === undefined ? "GET" : "POST"),
         redirect: "manual",
@@ -121,7 +125,7 @@ export async function openShop({
           body: isSentAsIs(body) ? (body as BodyInit) : JSON.stringify(body),
         }),
       });
-      const text = await response.text();
+      const text = await textOf(response, onText);
       let json: unknown;
       try {
         json = JSON.parse(text);
@@ -134,6 +138,27 @@ export async function openShop({
     /** A small chat request. */
     chat(secret: string, over: Record<string, unknown> = {}, options: CallOptions = {}): Promise<Answer> {
       return this.call("/v1/chat/completions", { secret, body: { ...chatBody(), ...over }, ...options });
+    },
+
+    /**
+     * What `send` resolves with when the provider breaks off as `behaviour` says, but not before the client has read something, or text
+     * of which `hasRead` is true. `send` gives `onText` to its call. `script`: how the provider gets the behaviour.
+     */
+    async brokenOff<T>(
+      behaviour: Behaviour,
+      send: (onText: OnText) => Promise<T>,
+      {
+        hasRead = () => true,
+        script = provider.next,
+      }: { hasRead?: (text: string) => boolean; script?: (held: Behaviour) => void } = {},
+    ): Promise<T> {
+      const { held, open } = provider.gateCut(behaviour);
+      script(held);
+      try {
+        return await send((text) => hasRead(text) && open());
+      } finally {
+        open(); // An answer without such text.
+      }
     },
 
     /** What the ledger says about the account. */
@@ -174,7 +199,20 @@ export type CallOptions = {
   headers?: Record<string, string>;
   method?: string;
   origin?: string;
+  /** Called with all text of the body that was read so far, each time that some was read. */
+  onText?: OnText;
 };
+type OnText = (text: string) => void;
+
+async function textOf(response: Response, onText?: OnText): Promise<string> {
+  if (onText === undefined || response.body === null) return response.text();
+  let text = "";
+  for await (const piece of response.body.pipeThrough(new TextDecoderStream())) {
+    text += piece;
+    onText(text);
+  }
+  return text;
+}
 
 export const chatBody = (over: Record<string, unknown> = {}) => ({
   model: "chat-a",

@@ -1,4 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test";
+import type { Behaviour } from "../../src/demo/provider/faults.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import { COUNTING, type ReplicaProcess } from "../replica.ts";
 import { closeBalanced, expectRefusal } from "./checks.ts";
@@ -244,13 +245,14 @@ describe("usage", () => {
 
 describe("the provider breaks off: an error event, no [DONE], released, no usage record", () => {
   async function expectBrokenOff(
-    behaviour: Parameters<Shop["provider"]["next"]>[0],
+    behaviour: Behaviour,
     reason = "provider_broke_off",
     { over, origin = shop.origin }: { over?: Record<string, unknown>; origin?: string } = {},
+    hasRead?: (text: string) => boolean,
   ): Promise<string> {
     const { secret, accountId } = await shop.customer();
-    shop.provider.next(behaviour);
-    const { status, text, headers } = await stream(secret, over, { origin });
+    const send = (onText: CallOptions["onText"]) => stream(secret, over, { origin, onText });
+    const { status, text, headers } = await shop.brokenOff(behaviour, send, { hasRead });
     expect({ status, text: status === 200 ? "" : text }).toEqual({ status: 200, text: "" });
     const events = eventsOf(text);
     expect(text).not.toContain("[DONE]");
@@ -268,12 +270,12 @@ describe("the provider breaks off: an error event, no [DONE], released, no usage
     const chunks = 8;
     // The first chunk has only the role: an answer that ends with it has not begun. Source: END-21.
     for (let at = 2; at <= chunks; at++) {
-      const text = await expectBrokenOff({ cutAfterChunks: at, tokens: chunks, chunkDelayMs: 150 });
-      expect(chunksIn(text).length).toBeGreaterThanOrEqual(at);
+      const hasRead = (text: string) => chunksIn(text).length >= at;
+      await expectBrokenOff({ cutAfterChunks: at, tokens: chunks }, "provider_broke_off", {}, hasRead);
     }
   });
 
-  test("inside an event", () => expectBrokenOff({ cutAfterBytes: 900, tokens: 20, chunkDelayMs: 150 }));
+  test("inside an event", () => expectBrokenOff({ cutAfterBytes: 900, tokens: 20 }));
   test("ends with neither finish_reason nor [DONE]", () =>
     expectBrokenOff({ endWithoutFinish: true, endWithoutDone: true, tokens: 4 }));
   test("an error event in the middle", () => expectBrokenOff({ errorEventAfterChunks: 3, tokens: 10 }));

@@ -94,9 +94,9 @@ describe("one log line per request, at its end", () => {
 
   test("a stream that broke off, and one whose client left, are logged as such", async () => {
     const { secret } = await shop.customer();
-    // The first chunk has arrived by the time of the cut: else there is no stream yet.
-    shop.provider.next({ cutAfterChunks: 2, cutDelayMs: 300, tokens: 5 });
-    const broken = await shop.chat(secret, { stream: true });
+    const broken = await shop.brokenOff({ cutAfterChunks: 2, tokens: 5 }, (onText) =>
+      shop.chat(secret, { stream: true }, { onText }),
+    );
     expect(await lineOf(idOf(broken))).toMatchObject({ status: 200, stream: true, end: "provider_broke_off" });
 
     shop.provider.next({ chunkDelayMs: 100, tokens: 50 });

@@ -152,8 +152,9 @@ describe("with a collector", () => {
 
   test("a stream whose provider broke off is a failure, and nothing was settled", async () => {
     const { secret } = await shop.customer();
-    shop.provider.next({ cutAfterChunks: 1, cutDelayMs: 300 });
-    const answer = await shop.chat(secret, { stream: true }, { origin });
+    const answer = await shop.brokenOff({ cutAfterChunks: 2, tokens: 5 }, (onText) =>
+      shop.chat(secret, { stream: true }, { origin, onText }),
+    );
     expect(answer.status).toBe(200);
     const spans = await spansOf(idOf(answer));
     expectWay(spans, ["admission", "reserve", "provider", "relay", "release"]);

@@ -187,8 +187,11 @@ describe("a receipt", () => {
       await until(async () => (await answerOf(packaged, await ask(packaged, { stream }))).providerCostNanoUsd === own);
 
     // One began to, and nobody can say what it charges; or another route answered.
-    shop.provider.next({ cutAfterChunks: 8, chunkDelayMs: 20 });
-    const broken = idOf(await shop.chat(payer.secret, { model: "chat-two-routes", stream: true }));
+    const broken = idOf(
+      await shop.brokenOff({ cutAfterChunks: 8 }, (onText) =>
+        shop.chat(payer.secret, { model: "chat-two-routes", stream: true }, { onText }),
+      ),
+    );
     await until(async () => (await answerOf(payer, broken)) !== undefined);
     expect(await answerOf(payer, broken)).toMatchObject({ routeId: first, providerCostNanoUsd: null });
     shop.provider.next({ status: 503 });

@@ -86,7 +86,7 @@ export async function writeReply(writer: ReplyWriter, reply: Reply, call: Call, 
   const waitMs = behaviour.chunkDelayMs ?? reply.paceMs;
   let bytesLeft = behaviour.cutAfterBytes ?? Number.POSITIVE_INFINITY;
   for (const { text, chunk } of reply.pieces) {
-    if (chunk && call.chunksSent === cutAt) return writer.cut(behaviour.cutDelayMs);
+    if (chunk && call.chunksSent === cutAt) return writer.cut(behaviour);
     if (chunk && call.chunksSent === hangAt) return writer.hang();
     if (call.chunksSent === gateInside?.afterChunks) await writer.passes(gateInside.gate);
     if (chunk && waitMs > 0) await writer.sleep(waitMs);
@@ -96,10 +96,10 @@ export async function writeReply(writer: ReplyWriter, reply: Reply, call: Call, 
     else if (!writer.response.write(bytes)) await writer.drained();
     if (chunk && !writer.isClosed) call.chunksSent++;
     if (typeof bytes !== "string") bytesLeft -= bytes.length;
-    if (bytesLeft <= 0) return writer.cut(behaviour.cutDelayMs);
+    if (bytesLeft <= 0) return writer.cut(behaviour);
     if (chunk && behaviour.endless) return writer.endless(ENDLESS[behaviour.endless], behaviour.cutWhenBlockedMs);
     // Checked here too: after the last chunk, the finish event must not be sent.
-    if (chunk && call.chunksSent === cutAt) return writer.cut(behaviour.cutDelayMs);
+    if (chunk && call.chunksSent === cutAt) return writer.cut(behaviour);
     if (chunk && call.chunksSent === hangAt) return writer.hang();
   }
   writer.response.end();
@@ -189,10 +189,11 @@ export class ReplyWriter {
     if (!this.isClosed) await this.#pause();
   }
 
-  /** Closes the socket in the middle of the response: flushes what was written, waits `afterMs`, then closes. */
-  async cut(afterMs = 0): Promise<void> {
+  /** Closes the socket in the middle of the response: flushes what was written, waits as it is told, then closes. */
+  async cut({ cutDelayMs = 0, cutGate }: Behaviour = {}): Promise<void> {
     if (this.response.headersSent) await this.#flush("");
-    await this.sleep(afterMs);
+    await this.sleep(cutDelayMs);
+    if (cutGate !== undefined) await this.passes(cutGate);
     this.#cutNow();
   }
 

@@ -50,6 +50,8 @@ export const Behaviour = Type.Partial(
       cutAfterChunks: count,
       /** Waits between the last byte and the close, so that the byte arrives before it. */
       cutDelayMs: count,
+      /** Waits there until this gate is opened. */
+      cutGate: Type.String(),
       /** After the first chunk, sends content events, one line, or comments without end, until the caller leaves. */
       endless: Type.Union([Type.Literal("events"), Type.Literal("line"), Type.Literal("comments")]),
       /** Closes the socket of an endless stream when the caller has taken nothing for this long. */
