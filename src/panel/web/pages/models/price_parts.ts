@@ -1,4 +1,6 @@
 import { t } from "@lingui/core/macro";
+import { i18n } from "#language";
+import { byPart, factsOf, PARTS, FURTHER_PARTS as UNSORTED } from "../../../../price_parts.ts";
 import type { Receipt } from "../usage/receipts.ts";
 
 /** The parts of a price in words, for receipts and for the admin's pages. */
@@ -6,16 +8,7 @@ import type { Receipt } from "../usage/receipts.ts";
 type Part = NonNullable<Receipt["lines"]>[number]["part"];
 
 export const PART_NAMES: Readonly<Record<Part, string>> = {
-  input: t`Input`,
-  cached_input: t`Cached input`,
-  cache_write: t`Cache write`,
-  cache_write_1h: t`Cache write, 1 hour`,
-  audio_input: t`Audio input`,
-  image_input: t`Image input`,
-  output: t`Output`,
-  reasoning: t`Reasoning`,
-  audio_output: t`Audio output`,
-  image_output: t`Image output`,
+  ...byPart(PARTS, (part) => i18n._(factsOf(part).label)),
   image: t`Image`,
   request: t`Request`,
 };
@@ -30,13 +23,7 @@ function areaOf(size: string): number {
   return Number(width ?? 0) * Number(height ?? 0);
 }
 
-/** The parts that have a price of their own only if one is set, in the order in which pages show them. */
-export const FURTHER_PARTS = [
-  "cache_write",
-  "cache_write_1h",
-  "audio_input",
-  "image_input",
-  "reasoning",
-  "audio_output",
-  "image_output",
-] as const;
+/** The parts that have a price of their own only if one is set, in the order in which pages show them: those of the input first. */
+export const FURTHER_PARTS = (["input", "output"] as const).flatMap((side) =>
+  UNSORTED.filter((part) => factsOf(part).side === side),
+);
