@@ -8,6 +8,7 @@ import { dirname, join } from "node:path";
 import { Glob } from "bun";
 import postgres from "postgres";
 import { DOCUMENT, diagramOf, sources, withDiagram } from "../scripts/architecture_diagram.ts";
+import { countedFiles, houseFigures, outdated } from "../scripts/house_figures.ts";
 import { denoReplicaCommand } from "../scripts/test_deno.ts";
 import { readConfig, VARIABLES } from "../src/config.ts";
 import { freePort } from "../src/demo/free_port.ts";
@@ -269,6 +270,20 @@ test("an import from another room changes the diagram, and so does a removed roo
   const extra = { path: "src/books/extra.ts", text: 'import { a } from "../catalog/catalog.ts";' };
   expect(diagramOf([...files, extra])).not.toBe(before);
   expect(diagramOf(files.filter(({ path }) => !path.startsWith("src/http/")))).not.toBe(before);
+});
+
+test("the figures of the house are near the code's, and name functions that exist", async () => {
+  const code = countedFiles();
+  const figures = await houseFigures(code);
+  const document = read("docs/architecture.md");
+  expect(outdated(document, figures, code)).toEqual([]);
+  const isFound = (wrong: string) => {
+    expect(wrong).not.toBe(document);
+    expect(outdated(wrong, figures, code)).toHaveLength(1);
+  };
+  isFound(document.replace(/(`gateway\/` +\|) +[\d,]+/, "$1 9,000"));
+  isFound(document.replace(/^\| tests .*\n/m, ""));
+  isFound(document.replace("`decide_draws`", "`decide_drawing`"));
 });
 
 /** Every command that is not run: in blocks marked `elsewhere`, and in documents that are not run. */
