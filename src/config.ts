@@ -540,7 +540,7 @@ export const VARIABLES = {
     field: "historyDays",
     default: "400",
     unit: "days",
-    what: "how long the audit log, revoked keys and decided orders are kept; 0: forever",
+    what: "how long the audit log, revoked keys, decided orders, vouchers and incidents that are over are kept; 0: forever",
     parse: integer({ min: 0, max: 36_500 }),
   },
   RECEIPTS_KEEP_MONTHS: {

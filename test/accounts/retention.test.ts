@@ -5,6 +5,8 @@ import { createKey, listKeys, pruneKeys, revokeKey } from "../../src/accounts/ke
 import { findReceipt } from "../../src/books/receipts_store.ts";
 import { listUsageRecords } from "../../src/books/usage_records_store.ts";
 import { placeOrder, pruneOrders, withdrawOrder } from "../../src/commerce/orders_store.ts";
+import { VARIABLES } from "../../src/config.ts";
+import { KEPT } from "../../src/retention.ts";
 import { type AccountsWorld, createAccountsWorld } from "./accounts_world.ts";
 
 /** What grows with every change is kept for HISTORY_DAYS and then deleted in slices. The ledger's records stay. */
@@ -22,6 +24,12 @@ afterAll(async () => {
 
 const count = async (table: string) =>
   Number((await world.sql.unsafe(`select count(*)::int as n from ${table}`))[0]?.n);
+
+test("the help of HISTORY_DAYS names each kind that it deletes", () => {
+  const kinds = Object.keys(KEPT).filter((kind) => KEPT[kind]?.isHistory);
+  expect(kinds).toContain("incidents");
+  for (const kind of kinds) expect(VARIABLES.HISTORY_DAYS.what).toContain(kind);
+});
 
 test("older entries of the audit log are deleted in slices, the oldest first", async () => {
   await world.sql`
