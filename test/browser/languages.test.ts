@@ -5,7 +5,7 @@ import { idOf, panelCatalogue } from "../../scripts/catalogues.ts";
 import { LANGUAGE_COOKIE, LANGUAGE_TAGS, LANGUAGES } from "../../src/languages/languages.ts";
 import { maySee, ROUTES } from "../../src/panel/web/routes.tsx";
 import { DESKTOP, PANEL_HOST, PHONE, settled, type Visit } from "./browser.ts";
-import { openSeededPanel, type Seeded } from "./seed.ts";
+import { LUMEN_HOST, openSeededPanel, type Seeded } from "./seed.ts";
 
 /** The panel in its languages, and in one that nobody speaks, which shows what was not collected. Source: LNG-1, LNG-2, LNG-5. */
 
@@ -141,6 +141,43 @@ test("the sign-in page is in the browser's language, and a choice is kept", asyn
   await visit.check();
   await visit.close();
 });
+
+/** A page where the service shows what it is, and one where a reseller does. */
+const PUBLIC_PAGES = [
+  [LUMEN_HOST, "/model-prices", "Modelle und Preise", "النماذج والأسعار"],
+  [PANEL_HOST, "/status", "Status", "الحالة"],
+] as const;
+
+for (const [host, path, german, arabic] of PUBLIC_PAGES)
+  test(
+    `${path} has the choice of a language too, which is kept, turns the page and fits a phone`,
+    async () => {
+      const visit = await seeded.panel.enter(null, { host, locale: "de-DE" });
+      const { page } = visit;
+      const heading = (name: string) => page.getByRole("heading", { level: 1, name }).waitFor();
+      await page.goto(path);
+      await heading(german);
+      const choice = page.getByRole("contentinfo").getByRole("combobox", { name: "Sprache" });
+      expect(await choice.inputValue()).toBe("de");
+      await visit.check();
+      await choice.selectOption("ar");
+      await heading(arabic);
+      // Another public page, and a full load, are in the language that was chosen.
+      await page.goto("/sign-in");
+      await settled(page);
+      expect(await page.evaluate(() => document.documentElement.lang)).toBe("ar");
+      await page.goto(path);
+      await heading(arabic);
+      for (const viewport of [DESKTOP, PHONE]) {
+        await page.setViewportSize(viewport);
+        await visit.check();
+      }
+      expect(await page.evaluate(() => document.documentElement.dir)).toBe("rtl");
+      expect(await page.getByRole("contentinfo").getByRole("combobox").inputValue()).toBe("ar");
+      await visit.close();
+    },
+    ROLE_MS_MAX,
+  );
 
 /** Opens each page on a desktop and a phone, and checks it. */
 async function lookAt(visit: Visit, paths: readonly string[]): Promise<void> {
