@@ -2,7 +2,7 @@ import Stripe from "stripe";
 import { assertCallable } from "../catalog/guard.ts";
 import { readUpTo } from "../catalog/provider_response.ts";
 import type { Config } from "../config.ts";
-import { InputError, Refusal } from "../errors.ts";
+import { InputError, Refusal, sentence } from "../errors.ts";
 import { firstReachable } from "../platform/connect_any.ts";
 import type { Secret } from "../platform/crypto.ts";
 import { upstreamFetch, upstreamTarget } from "../platform/runtime.ts";
@@ -86,27 +86,66 @@ export function isMissing(error: unknown): boolean {
   return error instanceof Stripe.errors.StripeInvalidRequestError && error.code === "resource_missing";
 }
 
-/** Asks Stripe whether it accepts a key. Throws InputError (it does not) or service_unavailable. */
+/**
+ * What a key must be allowed: the name in Stripe's dashboard, and a call that needs it and changes nothing. What may only be read is listed. A
+ * call that writes names something that does not exist: Stripe answers that it is missing, once the key may write.
+ */
+type Permission = { name: string; ask: (stripe: Stripe) => Promise<unknown> };
+
+const REFUNDS: Permission = { name: "Refunds", ask: ({ refunds }) => refunds.create({ payment_intent: "pi_none" }) };
+const OF_A_KEY: readonly Permission[] = [
+  { name: "Checkout Sessions", ask: ({ checkout }) => checkout.sessions.expire("cs_none") },
+  REFUNDS,
+  { name: "Customers", ask: ({ customers }) => customers.update("cus_none", {}) },
+  { name: "PaymentIntents", ask: ({ paymentIntents }) => paymentIntents.cancel("pi_none") },
+  { name: "PaymentMethods", ask: ({ paymentMethods }) => paymentMethods.detach("pm_none") },
+  { name: "SetupIntents", ask: ({ setupIntents }) => setupIntents.cancel("seti_none") },
+  { name: "Disputes", ask: ({ disputes }) => disputes.list({ limit: 1 }) },
+  { name: "Events", ask: ({ events }) => events.list({ limit: 1 }) },
+];
+
+/** Asks Stripe whether a key may do all that sales need. Throws InputError that names what it may not, or service_unavailable. */
 export async function checkStripeKey(config: StripeConfig, apiKey: Secret): Promise<void> {
+  const missing = await missingOf(config, apiKey, OF_A_KEY);
+  if (missing.length === 0) return;
+  throw new InputError(
+    sentence(
+      "This key may not do all that sales need. In Stripe's dashboard, give it these permissions: {missing}. Nothing was changed.",
+      { missing: missing.join(", ") },
+    ),
+    "apiKey",
+  );
+}
+
+/** Whether Stripe says that a key may not, or no longer, make refunds. False also if Stripe cannot be asked. */
+export async function isBarredFromRefunds(config: StripeConfig, apiKey: Secret): Promise<boolean> {
   try {
-    const stripe = createStripe(config, apiKey);
-    const one = { limit: 1 };
-    await Promise.all([
-      stripe.checkout.sessions.list(one),
-      stripe.refunds.list(one),
-      stripe.disputes.list(one),
-      stripe.events.list(one),
-    ]);
+    return (await missingOf(config, apiKey, [REFUNDS])).length > 0;
   } catch (error) {
-    const { StripeAuthenticationError, StripePermissionError } = Stripe.errors;
-    if (error instanceof StripeAuthenticationError || error instanceof StripePermissionError)
-      throw new InputError(
-        "Stripe does not accept this key, or it may not use Checkout Sessions, Refunds, Disputes and Events. Nothing was changed.",
-        "apiKey",
-      );
+    return error instanceof InputError;
+  }
+}
+
+/** The permissions that a key lacks, with Stripe's own names of them. Throws InputError (Stripe does not accept it), service_unavailable. */
+async function missingOf(config: StripeConfig, apiKey: Secret, wanted: readonly Permission[]): Promise<string[]> {
+  const { StripeAuthenticationError, StripePermissionError, StripeInvalidRequestError } = Stripe.errors;
+  const stripe = createStripe(config, apiKey);
+  const answers = await Promise.allSettled(wanted.map(({ ask }) => ask(stripe)));
+  return wanted.flatMap(({ name }, i) => {
+    const answer = answers[i];
+    if (answer?.status !== "rejected") return [];
+    const error: unknown = answer.reason;
+    if (error instanceof StripePermissionError) {
+      const [, named] = /'(rak_\w+)'/.exec(error.message) ?? [];
+      return [named === undefined ? name : `${name} (${named})`];
+    }
+    // Stripe looks at what is asked after it has looked at who may ask.
+    if (error instanceof StripeInvalidRequestError) return [];
+    if (error instanceof StripeAuthenticationError)
+      throw new InputError("Stripe does not accept this key. Nothing was changed.", "apiKey");
     throw new Refusal("service_unavailable", {
       message: "Stripe cannot be asked about this key right now. Nothing was changed.",
       retryAfterSeconds: 10,
     });
-  }
+  });
 }

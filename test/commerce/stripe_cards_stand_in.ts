@@ -1,4 +1,4 @@
-import { failure, type Reply } from "./stripe_stand_in.ts";
+import { failure, isLive, type Reply } from "./stripe_stand_in.ts";
 
 /**
  * The part of the stand-in for Stripe that keeps customers, their cards and payments: pages on which a card is saved, and charges without the
@@ -158,7 +158,7 @@ export function createStripeCards(nextId: () => number) {
     const payment_method = isExpanded ? found && { id: found.id, object: "payment_method", card } : method;
     return {
       ...{ object: "checkout.session", mode: "setup", payment_status: "no_payment_required", payment_intent: null },
-      ...{ ...setup, livemode: account.startsWith("sk_live_") },
+      ...{ ...setup, livemode: isLive(account) },
       setup_intent: method && { id: `seti_${setup.id}`, object: "setup_intent", payment_method },
     };
   }
@@ -180,5 +180,5 @@ export function createStripeCards(nextId: () => number) {
 
 function shownIntent({ account, ...intent }: Intent) {
   const amount_received = intent.status === "succeeded" ? intent.amount : 0;
-  return { object: "payment_intent", ...intent, amount_received, livemode: account.startsWith("sk_live_") };
+  return { object: "payment_intent", ...intent, amount_received, livemode: isLive(account) };
 }

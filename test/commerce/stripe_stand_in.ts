@@ -71,6 +71,8 @@ export async function startStripe(nowMs = () => Date.now()) {
   let isBroken = false;
   /** Keys that Stripe no longer accepts. */
   const revoked = new Set<string>();
+  /** Restricted keys, with Stripe's names of their permissions. */
+  const restricted = new Map<string, ReadonlySet<string>>();
   /** An e-mail address that Stripe refuses. */
   let refusedEmail = "";
   let ids = 0;
@@ -153,7 +155,8 @@ export async function startStripe(nowMs = () => Date.now()) {
       const [intent, amount] = [String(form.get("payment_intent")), Number(form.get("amount"))];
       const made = refunds.filter(({ payment_intent, status }) => payment_intent === intent && status !== "failed");
       const paid = [...sessions.values()].find(({ payment_intent }) => payment_intent === intent);
-      if (paid && paid.account !== account)
+      // A payment that only a webhook of a test has named can be refunded, by an amount.
+      if (paid ? paid.account !== account : !form.has("amount"))
         return failure(404, "invalid_request_error", "resource_missing", { message: `No such payment: ${intent}` });
       if (paid && made.reduce((sum, one) => sum + one.amount, amount) > paid.amount_total)
         return failure(400, "invalid_request_error", "charge_already_refunded", {
@@ -213,8 +216,10 @@ export async function startStripe(nowMs = () => Date.now()) {
     calls.push(`${request.method} ${url.pathname}`);
     if (isDown) return request.socket.destroy();
     const account = request.headers.authorization?.replace("Bearer ", "") ?? "";
-    if (!/^sk_(?:test|live)_/.test(account) || account.includes("revoked") || revoked.has(account))
+    if (!/^[sr]k_(?:test|live)_/.test(account) || account.includes("revoked") || revoked.has(account))
       return send(failure(401, "invalid_request_error", "api_key_expired"));
+    const needed = permissionOf(request.method ?? "GET", url);
+    if (restricted.get(account)?.has(needed) === false) return send(notPermitted(account, needed));
     const key = request.headers["idempotency-key"];
     const kept = typeof key === "string" ? answered.get(`${account} ${key}`) : undefined;
     if (kept && kept.asked !== text) return send(failure(400, "idempotency_error", "idempotency_key_in_use"));
@@ -281,7 +286,7 @@ export async function startStripe(nowMs = () => Date.now()) {
     setBroken: (broken: boolean) => {
       isBroken = broken;
     },
-    revoked,
+    ...{ revoked, restricted },
     refuseEmail: (email: string) => {
       refusedEmail = email;
     },
@@ -324,6 +329,28 @@ export async function startStripe(nowMs = () => Date.now()) {
   };
 }
 
+/** The permission that a restricted key needs for a call, by Stripe's own name: what may be written may be read, too. */
+function permissionOf(method: string, url: URL): string {
+  const resource = url.pathname.split("/")[2] ?? "";
+  return `rak_${PERMITTED[resource]}_${method === "GET" ? "read" : "write"}`;
+}
+
+const PERMITTED: Readonly<Record<string, string>> = {
+  ...{ checkout: "checkout_session", refunds: "charge", customers: "customer", payment_intents: "payment_intent" },
+  ...{ payment_methods: "payment_method", setup_intents: "setup_intent", disputes: "dispute", events: "event" },
+};
+
+/** As Stripe answers, whatever is asked. */
+const notPermitted = (account: string, needed: string): Reply => ({
+  status: 403,
+  body: {
+    error: {
+      type: "invalid_request_error",
+      message: `The provided key '${account.slice(0, 8)}***' does not have the required permissions for this endpoint on account 'acct_1'. Having the '${needed}' permission would allow this request to continue.`,
+    },
+  },
+});
+
 function payPage({ amount_total, currency }: Session, back: string): string {
   const amount = `${(amount_total / 100).toFixed(2)} ${currency.toUpperCase()}`;
   return `<!doctype html><title>Pay</title><h1>Pay ${amount}</h1>
@@ -364,8 +391,8 @@ function shown({ account, failed: _, ...session }: Session) {
   return { object: "checkout.session", livemode: isLive(account), ...session };
 }
 
-function isLive(account: string): boolean {
-  return account.startsWith("sk_live_");
+export function isLive(account: string): boolean {
+  return /^[sr]k_live_/.test(account);
 }
 
 export function failure(

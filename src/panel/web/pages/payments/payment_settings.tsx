@@ -149,7 +149,7 @@ function StripeForm({ isOffered, onSaved, onRemove }: StripeFormProps) {
     >
       <PasswordField
         label={t`Secret key`}
-        hint={t`Begins with sk_ or rk_. A restricted key needs to write Checkout Sessions and Refunds, and to read Disputes and Events. For cards on file it also needs to write Customers, PaymentIntents, PaymentMethods and SetupIntents. It is stored encrypted, and not shown again.`}
+        hint={t`Begins with sk_ or rk_. A restricted key needs to write Checkout Sessions, Refunds, Customers, PaymentIntents, PaymentMethods and SetupIntents, and to read Disputes and Events. It is stored encrypted, and not shown again.`}
         {...form.field("apiKey")}
         maxLength={TYPED_STRIPE_SECRET_CHARS_MAX}
       />
