@@ -58,7 +58,7 @@ export function isTier(tier: unknown): boolean {
 /** Members by which a chunk may say that it is no good one, or that report a usage: they are read in every chunk that has another value. */
 const TELLING: ReadonlySet<string> = new Set([
   ...["error", "errors", "object", "type", "event", "code", "status", "status_code", "success", "base_resp"],
-  ...["message", "msg", "detail", "meta", "x_groq", ...USAGE_MEMBERS],
+  ...["message", "msg", "detail", "meta", "x_groq", "timings", ...USAGE_MEMBERS],
 ]);
 
 function isTelling(name: string): boolean {

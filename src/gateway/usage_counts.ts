@@ -13,6 +13,9 @@ import { MEDIA_PARTS, type MediaPart, PRICE_PARTS } from "../price_parts.ts";
  *   Gemini       promptTokenCount, candidatesTokenCount; thoughts and the prompts of tools are beside them, parts are lists by modality
  *   DeepSeek     prompt_cache_hit_tokens; Moonshot: cached_tokens, and in a stream all of it in the last choice
  *   xAI          reasoning beside the completion tokens: only total_tokens has it
+ *   Cohere       billed_units, which it bills, beside tokens, which has its own preamble too
+ *   llama.cpp    timings: prompt_n is the prompt without what the cache had, cache_n; older builds do not say what that was
+ *   TGI          details: input_length, generated_tokens
  *
  * Source: MON-15, MON-18.
  */
@@ -43,6 +46,11 @@ type Meaning =
   | "cacheWritten5m"
   | "cacheWritten1h"
   | "reasoning"
+  /** The prompt without what the cache had. It says how long the prompt is only beside `cacheReused`. */
+  | "promptProcessed"
+  | "cacheReused"
+  /** The prompt's tokens beside a count of the answer's. Alone it may be the length of anything. */
+  | "inputLength"
   | MediaPart;
 
 type Names = { readonly [name: string]: Meaning | Names };
@@ -81,6 +89,9 @@ const NAMES: Names = {
   prompt_token_count: "prompt",
   prompt_eval_count: "prompt",
   inputTokenCount: "prompt",
+  input_length: "inputLength",
+  prompt_n: "promptProcessed",
+  cache_n: "cacheReused",
   input_tokens: "promptBesideCache",
   inputTokens: "promptBesideCache",
   toolUsePromptTokenCount: "promptMore",
@@ -93,6 +104,7 @@ const NAMES: Names = {
   candidatesTokenCount: "completion",
   candidates_token_count: "completion",
   eval_count: "completion",
+  predicted_n: "completion",
   thoughtsTokenCount: "completionMore",
   thoughts_token_count: "completionMore",
   total_tokens: "total",
@@ -168,6 +180,7 @@ export function reportedUsageOf(usage: unknown, isNamed = true): ReportedUsage |
   if (!isRecord(usage)) return undefined;
   const found: Found = {};
   collect(usage, NAME_MAP, found, isNamed);
+  addOfServers(found);
   const { promptBesideCache, total, promptMore = 0, completionMore = 0 } = found;
   const prompt = found.prompt ?? promptBesideCache;
   if (prompt === undefined && found.completion === undefined && total === undefined) return undefined;
@@ -191,6 +204,16 @@ export function reportedUsageOf(usage: unknown, isNamed = true): ReportedUsage |
     further: furtherOf(found, Math.max(reasoning, hidden)),
     ...(known === 0 && total !== undefined && total > 0 && { totalTokens: total }),
   };
+}
+
+/** The prompt as llama.cpp and TGI report it. */
+function addOfServers(found: Found): void {
+  const { promptProcessed, cacheReused, inputLength, completion } = found;
+  if (promptProcessed !== undefined && cacheReused !== undefined) {
+    found.prompt ??= promptProcessed + cacheReused;
+    found.cached ??= cacheReused;
+  }
+  if (completion !== undefined) found.prompt ??= inputLength;
 }
 
 /** What of the total is not among the other counts. */
@@ -223,9 +246,14 @@ function collect(object: Fields, names: NameMap, found: Found, isNamed = false):
       else if (Array.isArray(value)) collect(byName(value) ?? {}, meaning, found);
       continue;
     }
-    const count = countIn(isRecord(value) ? (value.tokens ?? value.count ?? value.total) : value);
+    const count = countIn(isRecord(value) ? ofObject(value) : value);
     if (count !== undefined) found[meaning] = Math.max(found[meaning] ?? 0, count);
   }
+}
+
+/** The count in an object: of its tokens, or an integer of 64 bits in its halves, as Protocol Buffers have it in JavaScript. */
+function ofObject({ tokens, count, total, low, high }: Fields): unknown {
+  return tokens ?? count ?? total ?? (high === 0 ? low : undefined);
 }
 
 /** Members of an entry of a list that name what it counts, and those with the count. */
@@ -290,8 +318,8 @@ function byWords(name: string, isNamed: boolean): Meaning | undefined {
   return saysTokens || (isNamed && others.length > 0) ? BY_WORDS.get(others.join(" ")) : undefined;
 }
 
-/** A number as a text: its thousands may be set apart, as programs write numbers for people. */
-const NUMBER = /^\s{0,9}(?:\d{1,10}|\d{1,3}(?:,\d{3}){1,3})(?:\.\d{1,20})?\s{0,9}$/;
+/** A number as a text: its thousands may be set apart, as programs write numbers for people, and it may have an exponent. */
+const NUMBER = /^\s{0,9}\+?(?:\d{1,10}|\d{1,3}(?:,\d{3}){1,3})(?:\.\d{1,20})?(?:e[+-]?\d{1,2})?\s{0,9}$/i;
 
 /** A count as a number or its text; fractions are rounded up. Undefined if it is none. */
 function countIn(value: unknown): number | undefined {

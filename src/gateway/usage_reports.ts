@@ -26,11 +26,14 @@ const PLACES: readonly (readonly [string, string?])[] = [
   ["usage_metadata"],
   ["x_groq", "usage"],
   ["message", "usage"],
+  ["delta", "usage"],
   ["meta"],
   ["amazon-bedrock-invocationMetrics"],
 ];
 /** Those of them that only have a usage: they are not sent on. */
 export const USAGE_MEMBERS = ["usageMetadata", "usage_metadata", "amazon-bedrock-invocationMetrics"];
+/** Members in which a usage may be found, and which say more than that: they are sent on. llama.cpp's clients show its speed. */
+const SENT_ON: ReadonlySet<string> = new Set(["timings"]);
 /** Choices that are searched for a usage. */
 const CHOICES_MAX = 128;
 /** Members of one object that are looked at, and objects in objects. */
@@ -170,9 +173,10 @@ export class UsageReports {
       if (isObject(value)) {
         if (!mayHaveUsage(name)) continue;
         if (!noteIn(this.#lookedFor, value, { isNamed: SAYS_TOKENS.test(name), levels: LEVELS_MAX })) continue;
+        reports = true;
+        if (SENT_ON.has(name)) continue;
         this.#foundIn ??= new Set();
         this.#foundIn.add(name);
-        reports = true;
       } else if ((typeof value === "number" || typeof value === "string") && meaningOf(name, false) !== undefined) {
         own ??= {};
         own[name] = value;

@@ -209,6 +209,15 @@ export const INPUTS: readonly InputGroup[] = [
         "providers/gateways.ts › Anthropic's names, with the cache beside the input",
         "providers/gateways.ts › Gemini's names, with thoughts",
       ),
+      input(
+        "In `timings`, `details`, `delta.usage`; texts with an exponent",
+        "counted here",
+        "read",
+        "providers/native_counts.ts › llama.cpp: `timings`",
+        "providers/native_counts.ts › TGI: `details`",
+        "providers/native_counts.ts › Cohere: `delta.usage`",
+        "providers/native_counts.ts › Counts as texts: with an exponent",
+      ),
     ],
   },
   {
@@ -345,7 +354,7 @@ export const INPUTS: readonly InputGroup[] = [
         "None, although it was asked for",
         "charged, and shown as none",
         "the client reads three integers, those that are charged",
-        "providers/llama_cpp.ts › `timings` alone count nothing: the usage is counted here",
+        "providers/llama_cpp.ts › No usage, although it is asked for: it is counted here",
         "test/gateway/usage_shown.test.ts › a prompt alone: our count of the completion",
       ),
       input(
@@ -697,7 +706,7 @@ export const INPUTS: readonly InputGroup[] = [
         "None although asked",
         "charged and not shown",
         "shown as charged",
-        "providers/llama_cpp.ts › `timings` alone count nothing: the usage is counted here",
+        "providers/llama_cpp.ts › No usage, although it is asked for: it is counted here",
       ),
     ],
   },

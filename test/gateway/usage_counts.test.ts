@@ -93,7 +93,7 @@ const SHAPES: [string, Record<string, unknown>, ReturnType<typeof counts>][] = [
     "details that are no counts",
     {
       ...{ prompt_tokens: 10, completion_tokens: 1, total_tokens: "many" },
-      prompt_tokens_details: { cached_tokens: -1, audio_tokens: "1e3", image_tokens: null, cache_write_tokens: [9] },
+      prompt_tokens_details: { cached_tokens: -1, audio_tokens: "1e", image_tokens: null, cache_write_tokens: [9] },
       completion_tokens_details: [7],
       cache_creation: "many",
     },
@@ -119,6 +119,10 @@ test.each<[string, Record<string, unknown>, object]>([
   ["a total alone", { total_tokens: 81 }, { ...counts(0, 0, 0), totalTokens: 81 }],
   ["a prompt that is too large to be one", { prompt_tokens: 2 ** 31, completion_tokens: 1 }, counts(0, 0, 1)],
   ["text", { prompt_tokens: " 21 ", completion_tokens: "60.0" }, counts(21, 0, 60)],
+  ["text with an exponent", { prompt_tokens: "2.1e1", completion_tokens: "600e-1" }, counts(21, 0, 60)],
+  ["llama.cpp", { cache_n: 20, prompt_n: 1, predicted_n: 60 }, counts(21, 20, 60)],
+  ["llama.cpp, older: a part of the prompt", { prompt_n: 1, predicted_n: 60 }, counts(0, 0, 60)],
+  ["TGI", { finish_reason: "length", generated_tokens: 60, input_length: 21 }, counts(21, 0, 60)],
   ["fractions", { prompt_tokens: 20.5, completion_tokens: 60.0000000001 }, counts(21, 0, 60)],
   ["Moonshot", { prompt_tokens: 21, completion_tokens: 60, cached_tokens: 20 }, counts(21, 20, 60)],
   [

@@ -108,18 +108,26 @@ export default [
     charged: { tokens: [6, 2] },
   },
   {
-    says: "`timings` alone count nothing: the usage is counted here",
+    says: "No usage, although it is asked for: it is counted here",
+    source: "github.com/ggml-org/llama.cpp, tools/server: stream_options.include_usage is false by default",
+    request: { only: "chat", body: { stream: true, stream_options: { include_usage: true } } },
+    provider: { events: [chunk({ role: "assistant", content: "Joe" }), chunk({}, "stop"), DONE] },
+    client: { text: "Joe", usage: [12, 2, 14] },
+    charged: { tokens: [12, 2] },
+  },
+  {
+    says: "`timings` alone are the usage",
     source: "github.com/ggml-org/llama.cpp, tools/server: stream_options.include_usage is false by default",
     request: { only: "chat", body: { stream: true, stream_options: { include_usage: true } } },
     provider: {
       events: [
         chunk({ role: "assistant", content: "Joe" }),
-        chunk({}, "stop", { timings: { prompt_n: 900, predicted_n: 900 } }),
+        chunk({}, "stop", { timings: { cache_n: 5, prompt_n: 1, predicted_n: 2 } }),
         DONE,
       ],
     },
-    client: { text: "Joe", usage: [12, 2, 14] },
-    charged: { tokens: [12, 2] },
+    client: { text: "Joe", usage: [6, 2, 8] },
+    charged: { tokens: [6, 2] },
   },
   {
     says: "A model without images answers 500: the request is refused, and the route has not failed",
