@@ -34,6 +34,7 @@ const TABLE = {
     "invalid_request_error",
     "This Idempotency-Key was already used for a different request.",
   ],
+  already_exists: [409, "invalid_request_error", "There is one already."],
   too_many_requests: [429, "rate_limit_error", "Too many requests. Slow down and try again."],
   provider_unavailable: [503, "provider_unavailable", "The model provider is temporarily unavailable. Try again."],
   service_unavailable: [503, "server_error", "The service cannot process this request right now. Try again."],
@@ -192,7 +193,10 @@ export function toErrorResponse(refusal: Refusal, requestId: string, isPanel = f
 /** Any thrown value as a refusal. Unknown errors become internal_error: their details are only logged. */
 export function asRefusal(thrown: unknown): Refusal {
   if (thrown instanceof InputError)
-    return new Refusal("invalid_request", { message: thrown.sentence ?? thrown.message, param: thrown.param });
+    return new Refusal(thrown instanceof ExistsError ? "already_exists" : "invalid_request", {
+      message: thrown.sentence ?? thrown.message,
+      param: thrown.param,
+    });
   return thrown instanceof Refusal ? thrown : new Refusal("internal_error");
 }
 
@@ -210,5 +214,5 @@ export class InputError extends Error {
   }
 }
 
-/** What should be added is there already. */
+/** What should be added, or its name, is there already. */
 export class ExistsError extends InputError {}

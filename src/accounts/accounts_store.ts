@@ -70,7 +70,7 @@ export async function insertAccount(
     throw new InputError("Only a customer can belong to a reseller.", "resellerId");
   if (resellerId !== null) await checkReseller(tx, resellerId, row.email);
   const [added] = await tx.insert(accounts).values(row).onConflictDoNothing().returning({ accountId: accounts.id });
-  if (!added) throw emailTaken();
+  if (!added) throw await takenBy(tx, row);
   if (!onlyPerson) await tx.insert(balances).values({ accountId: added.accountId });
   const account = await find(tx, eq(accounts.id, added.accountId));
   if (!account) throw new Error(`account ${added.accountId} vanished`);
@@ -79,6 +79,14 @@ export async function insertAccount(
 
 function checkAccountName(name: string): string {
   return checkName(name, { param: "name", charsMax: PERSON_NAME_CHARS_MAX });
+}
+
+/** An account of the same role is the one that should be added; whoever else has the address is somebody else. */
+async function takenBy(tx: Tx, { email, resellerId, role }: Pick<NewAccount, "email" | "resellerId" | "role">) {
+  const inTenant = sql`coalesce(${accounts.resellerId}, 0) = ${resellerId ?? 0}`;
+  const found = await find(tx, and(emailIs(email), inTenant, isAccount));
+  const { message, param } = emailTaken();
+  return found?.role === role ? new ExistsError(message, param) : emailTaken();
 }
 
 async function checkReseller(tx: Tx, resellerId: number, email: string): Promise<void> {
@@ -357,7 +365,7 @@ export function signsInOn(resellerId: number | null): SQL | undefined {
 }
 
 export function emailTaken(): InputError {
-  return new ExistsError("This e-mail address is already in use.", "email");
+  return new InputError("This e-mail address is already in use.", "email");
 }
 
 async function find(tx: Tx, where: SQL | undefined): Promise<Account | undefined> {

@@ -1,5 +1,5 @@
 import { and, asc, count, eq, inArray, sql } from "drizzle-orm";
-import { InputError, Refusal, sentence } from "../errors.ts";
+import { ExistsError, InputError, Refusal, sentence } from "../errors.ts";
 import {
   IDENTITY_CLIENT_ID_CHARS_MAX,
   IDENTITY_CLIENT_SECRET_CHARS_MAX,
@@ -493,7 +493,7 @@ function checkScopes(typed: string, kind: IdentityKind): string {
 }
 
 function nameTaken(): InputError {
-  return new InputError("You have an identity provider with this name already.", "name");
+  return new ExistsError("You have an identity provider with this name already.", "name");
 }
 
 function noProvider(): Refusal {

@@ -1,6 +1,6 @@
 import { and, asc, desc, eq, inArray, type SQLWrapper, sql } from "drizzle-orm";
 import type { Config } from "../config.ts";
-import { InputError, sentence } from "../errors.ts";
+import { ExistsError, InputError, sentence } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import { encrypt } from "../platform/crypto.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -200,7 +200,7 @@ async function lockKeys(tx: Tx, providerId: number): Promise<number[]> {
 }
 
 function nameTaken(name: string): InputError {
-  return new InputError(sentence("The provider has a key {name} already.", { name: JSON.stringify(name) }), "name");
+  return new ExistsError(sentence("The provider has a key {name} already.", { name: JSON.stringify(name) }), "name");
 }
 
 function noSuchKey(): InputError {

@@ -94,7 +94,7 @@ export async function updateProvider(deps: ProviderDeps, id: number, patch: Prov
   if (rest.baseUrl !== undefined) await checkBaseUrl(rest.baseUrl, deps.config.providerAllowPrivate);
   await refusing(
     {
-      [UNIQUE_VIOLATION]: new InputError(
+      [UNIQUE_VIOLATION]: new ExistsError(
         sentence("The provider {name} exists already.", { name: rest.name ?? "" }),
         "name",
       ),

@@ -5,7 +5,7 @@ import { hashPassword } from "../accounts/passwords.ts";
 import type { Role } from "../accounts/roles.ts";
 import { removeTotp } from "../accounts/second_factor_store.ts";
 import { setPassword } from "../accounts/sign_in_store.ts";
-import { ExistsError, InputError } from "../errors.ts";
+import { InputError } from "../errors.ts";
 import {
   createAccount,
   getAccount,
@@ -43,7 +43,7 @@ export function addAccountCommands(program: Command): void {
 }
 
 function addAdd(account: Command): void {
-  defineOperations<Password & { role: Role; email: string; name: string; reseller?: string; ifMissing?: true }>(
+  defineOperations<Password & { role: Role; email: string; name: string; reseller?: string }>(
     passwordOptions(
       account
         .command("add")
@@ -58,13 +58,11 @@ function addAdd(account: Command): void {
         .option("--reseller <account>", "reseller of a customer, by id or e-mail address"),
     ),
     { changes: true, adds: true },
-    async (ask, { role, email, name, reseller, ifMissing, ...password }, _, doorWith) => {
+    async (ask, { role, email, name, reseller, ...password }, _, doorWith) => {
       const hash = await passwordHash(password);
       if (hash !== null && doorWith === undefined)
         throw new InputError("A password is set with the database only. The server makes an invitation instead.");
       const resellerId = reseller === undefined ? undefined : (await accountBy(ask, reseller)).accountId;
-      if (ifMissing && (await ask(listAccounts, { email, resellerId })).rows.some((row) => row.role === role))
-        throw new ExistsError("This e-mail address is already in use.", "email");
       const door = doorWith?.({ passwordHash: hash ?? undefined }) ?? ask;
       const { account: added, link } = await door(createAccount, { role, email, name, resellerId });
       const { text, json } = showAccount(added);

@@ -2,7 +2,7 @@ import { type Command, Option } from "commander";
 import { imagePriceKey, ROUTE_CHOICES, type RouteChoice } from "../catalog/catalog_input.ts";
 import { MODALITY_NAMES, type Modality } from "../catalog/modalities.ts";
 import { BOUND_NAMES, type BoundsPatch, byBound, MODEL_BOUNDS } from "../catalog/model_bounds.ts";
-import { ExistsError, InputError } from "../errors.ts";
+import { InputError } from "../errors.ts";
 import {
   addRoute,
   createModel,
@@ -57,14 +57,12 @@ type ModelOptions = BoundsPatch & {
 };
 
 function addAdd(model: Command): void {
-  defineOperations<ModelOptions & PriceOptions & { ifMissing?: true }>(
+  defineOperations<ModelOptions & PriceOptions>(
     priceOptions(
       modelOptions(model.command("add <id>").description("add a model; without prices it is sold in packages only")),
     ),
     { changes: true, adds: true },
-    async (ask, { ifMissing, ...options }, [id = ""]) => {
-      if (ifMissing && (await allModels(ask)).some((one) => one.id === id))
-        throw new ExistsError(`There is a model ${id} already.`, "id");
+    async (ask, options, [id = ""]) => {
       // What has no price yet has none to remove.
       const imagePrices = imagePricesOf(options)?.flatMap(({ microUsd, ...image }) =>
         microUsd === null ? [] : [{ ...image, microUsd }],

@@ -1,5 +1,5 @@
 import { type Command, Option } from "commander";
-import { ExistsError, InputError } from "../errors.ts";
+import { InputError } from "../errors.ts";
 import { REQUEST_BOUNDS_DEFAULT as DEFAULTS, type RequestBounds } from "../limits.ts";
 import {
   createOffering,
@@ -45,7 +45,6 @@ type AddOptions = LimitOptions & {
   wholesale: bigint;
   retail?: bigint;
   belowWholesale?: true;
-  ifMissing?: true;
 };
 
 function addAdd(offering: Command): void {
@@ -82,10 +81,8 @@ function addAdd(offering: Command): void {
     ),
     { adds: true },
     async (ask, options) => {
-      const { name, kind, days, carryover, ifMissing, wholesale, retail, belowWholesale } = options;
+      const { name, kind, days, carryover, wholesale, retail, belowWholesale } = options;
       const { daily, total, tokens, choices, inputs, promptTokens, outputTokens, model, timeZone, ...limits } = options;
-      if (ifMissing && (await ask(listOfferings, {})).offerings.some((offering) => offering.name === name))
-        throw new ExistsError(`There is an offering ${name} already.`, "name");
       const added = await ask(createOffering, {
         ...{ name, kind, days, carryover, timeZone, belowWholesale },
         dailyLimit: daily,

@@ -1,6 +1,6 @@
 import { type Command, Option } from "commander";
 import { DIALECTS, PROBE_CALLS_MAX } from "../catalog/dialects.ts";
-import { ExistsError, InputError } from "../errors.ts";
+import { InputError } from "../errors.ts";
 import { createProvider, getProvider, updateProvider } from "../operations/providers.ts";
 import { defineOperations } from "./door.ts";
 import { dialectOption, type FactsGiven, factOption, factRows, factsTable } from "./fact_options.ts";
@@ -36,7 +36,7 @@ function factOptions(command: Command, byDefault: string): Command {
 }
 
 function addAdd(provider: Command): void {
-  defineOperations<KeyOptions & FactOptions & { name: string; url: string; ifMissing?: true }>(
+  defineOperations<KeyOptions & FactOptions & { name: string; url: string }>(
     factOptions(
       addedKeyOptions(
         provider
@@ -48,9 +48,7 @@ function addAdd(provider: Command): void {
       " (default: by the host of its URL)",
     ),
     { changes: true, secretKey: true, adds: true },
-    async (ask, { name, url, dialect, fact: facts, ifMissing, ...key }) => {
-      if (ifMissing && (await allProviders(ask)).some((row) => row.name === name.trim()))
-        throw new ExistsError(`There is a provider ${name} already.`, "name");
+    async (ask, { name, url, dialect, fact: facts, ...key }) => {
       const apiKey = await readAddedKey(key);
       await ask(createProvider, { name, baseUrl: url, apiKey, dialect, facts });
       return showProviders(ask, name);

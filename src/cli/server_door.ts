@@ -1,6 +1,6 @@
 import type { StaticDecode, TSchema } from "@sinclair/typebox";
 import { Value } from "@sinclair/typebox/value";
-import { ERROR_TABLE, type ErrorCode, InputError, Refusal } from "../errors.ts";
+import { ERROR_TABLE, type ErrorCode, ExistsError, InputError, Refusal } from "../errors.ts";
 import { type AnyOperation, type Operation, PAGE_MAX } from "../operations/operation.ts";
 import { isRecord } from "../platform/records.ts";
 
@@ -8,6 +8,7 @@ import { isRecord } from "../platform/records.ts";
 
 const PREFIX = "/api/v1";
 const WAIT_MS_MAX = 60_000;
+const ALREADY_EXISTS: ErrorCode = "already_exists";
 
 /** Does an operation. Its result has the fields of its output. Throws what it throws. */
 export type Door = <In extends TSchema, Out extends TSchema, Result extends StaticDecode<Out>>(
@@ -78,7 +79,9 @@ const digits = (_: string, value: unknown) => (typeof value === "bigint" ? Strin
 
 function refusalFrom({ error, request_id: requestId }: Record<string, unknown>, status: number): Error {
   const facts = isRecord(error) ? error : {};
-  const message = `${typeof facts.message === "string" ? facts.message : `Status ${status}.`} (request ${requestId})`;
+  const said = typeof facts.message === "string" ? facts.message : `Status ${status}.`;
+  if (facts.code === ALREADY_EXISTS) return new ExistsError(said, typeof facts.param === "string" ? facts.param : null);
+  const message = `${said} (request ${requestId})`;
   return isCode(facts.code) ? new Refusal(facts.code, { message }) : new InputError(message);
 }
 

@@ -90,6 +90,7 @@ export function descriptionOf({ name, says, scope, roles, route, input, output, 
     refusals: [
       ...refusalsOf(...EVERY, ...(isRead ? [] : OF_WRITES)),
       ...(isRead ? [] : [{ code: "idempotency_mismatch" as const, status: 422 }]),
+      ...(/\.(create|update)$/.test(name) ? refusalsOf("already_exists") : []),
       ...(/^(packages\.assign|balances\.change|orders\.fulfil|payments\.refund)$/.test(name)
         ? refusalsOf("insufficient_balance")
         : []),

@@ -30,6 +30,7 @@ export const ERRORS: Readonly<Record<string, readonly [status: number, type: str
   unsupported_media_type: [415, "invalid_request_error"],
   idempotency_conflict: [409, "invalid_request_error"],
   idempotency_mismatch: [400, "invalid_request_error"],
+  already_exists: [409, "invalid_request_error"],
   too_many_requests: [429, "rate_limit_error"],
   provider_unavailable: [503, "provider_unavailable"],
   service_unavailable: [503, "server_error"],

@@ -215,6 +215,7 @@ describe("every row of the table", () => {
         "idempotency_conflict",
         "idempotency_mismatch",
         // In test/operations.
+        "already_exists",
         "insufficient_scope",
         "invalid_token",
         "no_active_key",

@@ -5,9 +5,13 @@ import { Refusal } from "../../src/errors.ts";
 import { SERVED } from "../../src/operations/management_api.ts";
 import { runCli } from "../cli/cli_process.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
+import { TEST_SECRET_KEY } from "../replica.ts";
 import { type Management, managementOf, requestFor } from "./management_client.ts";
 
 /** The command line with `--server` and a token does and prints what it does with the database. Source: MGT-1. */
+
+/** Commands whose second run may be a success. */
+const HAS_IF_MISSING = /^(account|provider|model|offering) (add|route) /;
 
 let shop: Shop;
 let admin: Management;
@@ -26,7 +30,14 @@ afterAll(async () => {
 });
 
 const withDatabase = (words: string) =>
-  runCli(words, { env: { DATABASE_URL: shop.world.url, SPOOL_DIR: shop.world.spoolDir } });
+  runCli(words, {
+    env: {
+      DATABASE_URL: shop.world.url,
+      SPOOL_DIR: shop.world.spoolDir,
+      SECRET_KEY: TEST_SECRET_KEY,
+      PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${shop.provider.port}`,
+    },
+  });
 /** Without a database: only the server and the token. */
 const withServer = (words: string, { secret }: Management) =>
   runCli(`${words} --server ${shop.origin.replace("127.0.0.1", "localhost")}`, { env: { TOLLGATE_TOKEN: secret } });
@@ -172,6 +183,47 @@ test("an account that a server adds has an invitation and no password; a price l
   expect(password).toMatchObject({ code: 1, err: expect.stringContaining("makes an invitation instead") });
   const file = await withServer("model import --provider openai --file none.json", admin);
   expect(file).toMatchObject({ code: 1, err: expect.stringContaining("leave out --file") });
+});
+
+test("what is there already is told in the same words by both doors, and is a success with --if-missing", async () => {
+  const commands = [
+    "account add --email there@ours.test --name There",
+    `provider add --name there --url http://127.0.0.1:${shop.provider.port}/v1 --key sk-there-9d1c`,
+    "model add there --input 1 --output 2",
+    "model route there --provider there --upstream up",
+    "offering add --name There --kind custom --daily 5 --days 2 --wholesale 1",
+    "provider key add there --name second --key sk-there-8a2b",
+  ];
+  const doors = [withDatabase, (words: string) => withServer(words, admin)];
+  for (const words of commands) {
+    expect({ words, ...(await withDatabase(words)) }).toMatchObject({ code: 0 });
+    const told = [];
+    for (const door of doors) told.push(await door(words));
+    expect(told[1]).toEqual(told[0]);
+    expect(told[0]).toMatchObject({ code: 1, out: "", err: expect.stringContaining("already") });
+    if (!HAS_IF_MISSING.test(words)) continue;
+    const kept = [];
+    for (const door of doors) kept.push(await door(`${words} --if-missing`));
+    expect(kept[1]).toEqual(kept[0]);
+    expect(kept[0]).toMatchObject({ code: 0, out: expect.stringContaining("Nothing is changed."), err: "" });
+  }
+});
+
+test("an account of another seller, or of another role, is not the account that should be added", async () => {
+  const theirs = await shop.world.addCustomer(reseller.accountId);
+  const [row] = await shop.world.sql`select email from accounts where id = ${theirs.accountId}`;
+  const other = await shop.world.addReseller("ai.third.test");
+  const add = `account add --email ${row?.email} --name Same --if-missing --json`;
+  const ofOperator = await withDatabase(add);
+  expect(JSON.parse(ofOperator.out)).toMatchObject({ resellerId: null });
+  const ofOther = await withServer(`${add} --reseller ${other.accountId}`, admin);
+  expect(JSON.parse(ofOther.out)).toMatchObject({ resellerId: other.accountId });
+  for (const again of [add, `${add} --reseller ${other.accountId}`, `${add} --reseller ${reseller.accountId}`])
+    for (const door of [withDatabase, (words: string) => withServer(words, admin)])
+      expect(JSON.parse((await door(again)).out)).toMatchObject({ exists: true });
+  const asReseller = await withServer(`${add} --role reseller`, admin);
+  expect(asReseller).toMatchObject({ code: 1, err: expect.stringContaining("already in use") });
+  expect(await shop.world.sql`select from accounts where email = ${row?.email}`).toHaveLength(3);
 });
 
 test("the prices of made-to-measure packages keep what is left out, by the seller's token and by the operator's", async () => {

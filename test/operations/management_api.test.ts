@@ -193,6 +193,18 @@ describe("pages", () => {
     await until(async () => (await next()).status === 401);
   });
 
+  test("a token that ends while a list is paged gets no further page, on any replica", async () => {
+    const own = await managementOf(shop, reseller, "reseller", { expiresAt: "2035-01-01T00:00:00Z" });
+    const { json } = await own.get("/accounts?limit=2");
+    const next = (origin: string) =>
+      own.call("GET", `/accounts?limit=2&cursor=${json.nextCursor}`, undefined, { origin });
+    for (const origin of [shop.origin, second.origin]) expect((await next(origin)).status).toBe(200);
+    await shop.world
+      .sql`update api_tokens set expires_at = clock_timestamp() + interval '1 s' where id = ${own.tokenId}`;
+    await until(async () => (await next(shop.origin)).status === 401 && (await next(second.origin)).status === 401);
+    expectRefusal(await next(second.origin), "invalid_token");
+  });
+
   test("expand adds the packages of every row in one request", async () => {
     await shop.world.givePackage(customer(1));
     const { json } = await seller.get("/accounts?expand=packages");
@@ -350,7 +362,7 @@ describe("bad input", () => {
     const answers = await Promise.all(Array.from({ length: 8 }, () => admin.post("/offerings", wanted)));
     expect(answers.filter(({ status }) => status === 200).length).toBe(1);
     for (const answer of answers.filter(({ status }) => status !== 200))
-      expectRefusal(answer, "invalid_request", { param: "name" });
+      expectRefusal(answer, "already_exists", { param: "name" });
   });
 
   test("an invalid id in a path reads like an unknown one", async () => {

@@ -25,6 +25,7 @@ const UNCOUNTED = [
   "second_factor_required",
   "read_only",
   "insufficient_role",
+  "already_exists",
   "invalid_token",
   "insufficient_scope",
   "csrf_failed",

@@ -1,15 +1,17 @@
 import { ParseError, ValidationError } from "elysia";
-import { asRefusal, Refusal } from "../../errors.ts";
+import { asRefusal, type ErrorCode, Refusal } from "../../errors.ts";
 import { problemOf } from "../../http/field_errors.ts";
 
 /** Where the panel's error codes and statuses differ from the API's. */
 
-/** Any error thrown under /api/panel, as a refusal: the API's `invalid_request` is `validation_failed` here. Source: ERR-9. */
+const OF_FIELDS: readonly ErrorCode[] = ["invalid_request", "already_exists"];
+
+/** Any error thrown under /api/panel, as a refusal: what is wrong with a field is `validation_failed` here. Source: ERR-9. */
 export function asPanelRefusal(error: unknown): Refusal {
   // The framework wraps what reading a body threw.
   const thrown = error instanceof ParseError ? error.cause : error;
   const refusal = thrown instanceof ValidationError ? shapeRefusal(thrown) : asRefusal(thrown);
-  if (refusal.code !== "invalid_request") return refusal;
+  if (!OF_FIELDS.includes(refusal.code)) return refusal;
   return new Refusal("validation_failed", { ...refusal.facts, message: refusal.facts.message ?? refusal.message });
 }
 
