@@ -15,6 +15,8 @@ CREATE INDEX "outbox_messages_waiting" ON "outbox_messages" USING btree ("id") W
 --> statement-breakpoint
 CREATE INDEX "outbox_messages_account" ON "outbox_messages" USING btree ("account_id","id");
 --> statement-breakpoint
+CREATE INDEX "outbox_messages_erased" ON "outbox_messages" USING btree ("id") WHERE "outbox_messages"."kind" = 'account_erased';
+--> statement-breakpoint
 CREATE TABLE "outbox_recipients" (
 	"id" bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY (sequence name "outbox_recipients_id_seq" INCREMENT BY 1 MINVALUE 1 MAXVALUE 9223372036854775807 START WITH 1 CACHE 1),
 	"tenant_id" bigint NOT NULL,

@@ -98,7 +98,8 @@ export const KEPT: Readonly<Record<string, Kept>> = {
   pauses: { what: "pauses of providers' keys", howLong: "an hour after their end", prune: prunePauses },
   outbox: {
     what: "mails and webhook calls, with what they say",
-    howLong: "30 days after delivery; that one was sent about a package or a renewal, 400 days",
+    howLong:
+      "30 days after delivery; that one was sent about a package or a renewal, 400 days; that a person was erased, 10 minutes",
     prune: pruneOutbox,
   },
   responses: {

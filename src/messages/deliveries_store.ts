@@ -175,8 +175,15 @@ export async function outboxState({ db }: { db: Db }, { tenantId }: { tenantId?:
   };
 }
 
-/** Deletes deliveries that ended long ago, in slices. */
+/** Deletes deliveries that ended long ago, and at once those that tell of an erasure, in slices. Source: RET-10. */
 export async function pruneOutbox({ db }: { db: Db }): Promise<void> {
+  await inSlices(PRUNE_MAX, async () => {
+    const deleted = await db.sql`
+      delete from outbox_messages where id in (
+        select id from outbox_messages m where kind = 'account_erased' and routed_at is not null
+          and not exists (select from outbox_deliveries d where d.message_id = m.id and d.status = 'waiting') limit ${PRUNE_MAX}) returning 1`;
+    return deleted.length;
+  });
   await inSlices(PRUNE_MAX, async () => {
     const deleted = await db.sql`
       delete from outbox_deliveries where id in (

@@ -5,12 +5,13 @@ import { stopAutomatic } from "../commerce/renewals_store.ts";
 import { InputError, Refusal, sentence } from "../errors.ts";
 import { type ChangeDeps, changing, IdleMoneyError } from "../platform/changes_store.ts";
 import type { Tx } from "../platform/db.ts";
+import { tell } from "../platform/outbox_store.ts";
 import { withPerson } from "./person_data_store.ts";
 import { PERSONAL_TABLES } from "./personal_tables_store.ts";
 
 /**
  * Erases a person: in one transaction, under the ledger's lock of the account, all that `PERSONAL_TABLES` says. What the books count stays,
- * under the account's number. Source: RET-8, RET-9.
+ * under the account's number. Source: RET-8, RET-9, RET-10.
  */
 
 /** Values of the audit log that say who somebody is. */
@@ -41,6 +42,9 @@ export async function erasePerson(deps: ChangeDeps, { personId, email, force }: 
     await stopAutomatic(tx, personId);
     await eraseTables(tx, person);
     await eraseInAudit(tx, person);
+    // Behind the deletion of all that waits for this address: this one is still sent, and not kept then.
+    const { email: address, language } = person;
+    await tell(tx, { kind: "account_erased", accountId: person.resellerId ?? 0, data: { address, language } });
   };
   // Whoever erases their own account has no session at the end of it.
   const isOwn = deps.by?.accountId === personId;

@@ -37,6 +37,7 @@ const KINDS = {
   email_change: { ...SECURITY, hasLink: true },
   sign_up: { mailed: "always", to: "address", webhooks: "none", hasLink: true },
   member_invitation: { mailed: "always", to: "address", webhooks: "none", hasLink: true },
+  account_erased: { mailed: "always", to: "address", webhooks: "none" },
   sign_up_known: SECURITY,
   password_changed: SECURITY,
   second_factor_off: SECURITY,

@@ -175,6 +175,19 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>, i18n: I1
       why: i18n.t("You get this mail because a member of an account at {brand} entered this address.", { brand }),
     };
   },
+  account_erased: ({ brand }, i18n) => ({
+    subject: i18n.t("Your account at {brand} was erased", { brand }),
+    paragraphs: [
+      i18n.t(
+        "Your name, your address and your sign-in are deleted. Nobody can sign in with them any more, and it cannot be undone.",
+      ),
+      i18n.t(
+        "Invoices are kept as they are, because the law asks for it. Orders, payments and usage are kept without your name.",
+      ),
+      i18n.t("This is the last mail to this address, which is not kept once the mail is sent."),
+    ],
+    why: i18n.t("You get this mail because this address belonged to an account at {brand}.", { brand }),
+  }),
   sign_up_known: (facts, i18n) => ({
     subject: i18n.t("You already have an account at {brand}", { brand: facts.brand }),
     paragraphs: [

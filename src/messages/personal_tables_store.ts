@@ -17,6 +17,7 @@ export type PersonalTable = {
 };
 
 const OWN = "account_id = $1";
+const SELLER = "(select coalesce(reseller_id, 0) from accounts where id = $1)";
 const NUMBERS = "kept: numbers, without a name";
 const BOOKS = "kept: the books count it";
 
@@ -40,11 +41,7 @@ export const PERSONAL_TABLES: readonly PersonalTable[] = [
   gone("email_changes", "old_email, new_email, outcome, created_at"),
   gone("members", "account_id, role, created_at", "person_id = $1 and account_id <> $1"),
   gone("member_invitations", "account_id, email, role, outcome, created_at", "account_id = $1 or lower(email) = $2"),
-  gone(
-    "sign_ups",
-    "seller_id, email, name, accepted_at",
-    "lower(email) = $2 and seller_id = (select coalesce(reseller_id, 0) from accounts where id = $1)",
-  ),
+  gone("sign_ups", "seller_id, email, name, accepted_at", `lower(email) = $2 and seller_id = ${SELLER}`),
   {
     table: "signed_up",
     exported: "seller_id, accepted_at, confirmed_at, terms_url, privacy_url, trial",
@@ -76,11 +73,12 @@ export const PERSONAL_TABLES: readonly PersonalTable[] = [
   gone("mail_servers", "host, port, from_address, from_name", "reseller_id = $1"),
   gone("muted_mails", "kind"),
   gone("outbox_deliveries", "status, attempts, created_at, ended_at"),
-  gone("outbox_messages", "kind, created_at"),
+  // A mail to an address that has no account yet is the seller's.
+  gone("outbox_messages", "kind, created_at", `${OWN} or (account_id = ${SELLER} and lower(data ->> 'address') = $2)`),
   {
     table: "outbox_recipients",
     exported: "channel, address",
-    of: `${OWN} and not exists (select from outbox_deliveries where recipient_id = outbox_recipients.id)`,
+    of: `(${OWN} or (tenant_id = ${SELLER} and channel = 'mail' and lower(address) = $2)) and not exists (select from outbox_deliveries where recipient_id = outbox_recipients.id)`,
     erased: "deleted",
     says: "deleted, unless another account is mailed there too",
   },

@@ -13,6 +13,8 @@ export type MessageData = {
   sign_up: SecretLink & { address: string } & InLanguage;
   /** To an address; `accountId` is the seller (0: the operator). */
   member_invitation: SecretLink & { address: string } & InLanguage;
+  /** To an address that has no account any more; `accountId` is the seller (0: the operator). Deleted when its delivery has ended. */
+  account_erased: { address: string } & InLanguage;
   /** Someone wanted to sign up with the address of this account. */
   sign_up_known: Record<never, never>;
   password_changed: Record<never, never>;
@@ -131,7 +133,7 @@ type DisputeFacts = {
 
 export type Message<Kind extends MessageKind> = {
   kind: Kind;
-  /** Whom it concerns. Of `sign_up` and `member_invitation`, who sends it. */
+  /** Whom it concerns. Of `sign_up`, `member_invitation` and `account_erased`, who sends it. */
   accountId: number;
   data: MessageData[Kind];
   /** Two messages with the same key are one message. */

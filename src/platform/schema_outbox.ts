@@ -36,6 +36,7 @@ export const outboxMessages = pgTable(
     uniqueIndex("outbox_messages_once").on(t.onceKey).where(sql`${t.onceKey} is not null`),
     index("outbox_messages_waiting").on(t.id).where(sql`${t.routedAt} is null`),
     index("outbox_messages_account").on(t.accountId, t.id),
+    index("outbox_messages_erased").on(t.id).where(sql`${t.kind} = 'account_erased'`),
   ],
 );
 

@@ -2,6 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import OpenAI, { AuthenticationError } from "openai";
 import type { Page } from "playwright-core";
 import { SECRET } from "../../src/panel/web/copy.ts";
+import { PASSWORD } from "../panel/panel_client.ts";
 import type { Person } from "../world.ts";
 import {
   ACME_HOST,
@@ -351,4 +352,36 @@ describe("the API reference", () => {
       await visit.close();
     }
   });
+});
+
+test("a customer erases their own account: what is erased and kept is said, the password is asked for, and nobody comes in again", async () => {
+  const { shop } = panel;
+  const person = await shop.world.addCustomer();
+  const rowOf = async () =>
+    (await shop.world.sql`select email, name, status from accounts where id = ${person.accountId}`)[0];
+  const email = String((await rowOf())?.email);
+  const visit = await panel.visit(person, "/settings");
+  const { page } = visit;
+  await page.getByRole("button", { name: "Erase your account" }).click();
+  const dialog = page.getByRole("dialog", { name: "Erase the account" });
+  await dialog.getByText(/^Your name, address, keys, sessions and mails are deleted at once/).waitFor();
+  await dialog.getByText(/^Kept for good: invoices/).waitFor();
+  await dialog.getByLabel("E-mail address").fill(email);
+  await visit.check();
+  await dialog.getByRole("button", { name: "Erase for good" }).click();
+  await dialog.getByText("Enter your current password.").waitFor();
+  // The next page asks who is there with the session that has ended.
+  visit.expectProblem(/^401 GET \/api\/panel\/me$/);
+  await dialog.getByLabel("Current password").fill(PASSWORD);
+  await dialog.getByRole("button", { name: "Erase for good" }).click();
+  await page.waitForURL((url) => url.pathname === "/sign-in");
+  expect(await rowOf()).toMatchObject({ name: `Erased ${person.accountId}`, status: "suspended" });
+  expect(await shop.world.unbalanced()).toEqual([]);
+  await page.getByLabel("E-mail").fill(email);
+  await page.getByLabel("Password", { exact: true }).fill(PASSWORD);
+  visit.expectProblem(/^401 POST \/api\/panel\/sign-in$/);
+  await page.getByRole("button", { name: "Sign in", exact: true }).click();
+  await said(page, "Wrong e-mail or password.");
+  await visit.check();
+  await visit.close();
 });

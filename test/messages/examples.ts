@@ -26,6 +26,7 @@ export const EXAMPLES: { [Kind in keyof MessageData]: MessageData[Kind] } = {
   email_change: { ...LINK, to: "new", address: "ann@example.com" },
   sign_up: { ...LINK, address: "ann@example.com" },
   member_invitation: { ...LINK, address: "ann@example.com" },
+  account_erased: { address: "ann@example.com" },
   sign_up_known: {},
   password_changed: {},
   second_factor_off: {},

@@ -9,6 +9,7 @@ const KINDS: Readonly<Record<MessageKind, string>> = {
   email_change: t`New e-mail address`,
   sign_up: t`Sign-up`,
   member_invitation: t`Invitation of a member`,
+  account_erased: t`Account erased`,
   sign_up_known: t`Sign-up with an account`,
   password_changed: t`Password changed`,
   second_factor_off: t`Two-step sign-in switched off`,

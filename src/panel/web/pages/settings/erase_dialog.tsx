@@ -43,10 +43,13 @@ export function EraseDialog({
       size="sm"
       description={
         person === null
-          ? t`Your name, address, keys, sessions and mails are deleted at once, for good. Invoices stay as they are, and orders and receipts stay without a name.`
-          : t`${person}'s name, address, keys, sessions and mails are deleted at once, for good. Invoices stay as they are, and orders and receipts stay without a name.`
+          ? t`Your name, address, keys, sessions and mails are deleted at once, for good. A last mail confirms it.`
+          : t`${person}'s name, address, keys, sessions and mails are deleted at once, for good. A last mail to the address confirms it.`
       }
     >
+      <p className="text-13 text-ink-2">
+        {t`Kept for good: invoices as they are, because the law asks for it, and orders, payments and sums of usage, without the name. Receipts and the audit log are kept without it, as long as those of others.`}
+      </p>
       <TextField label={t`E-mail address: ${email}`} {...form.field("email")} maxLength={EMAIL_CHARS_MAX} />
       <Checkbox
         label={t`Give up what is left`}
