@@ -204,6 +204,21 @@ describe("a card that", () => {
     for (let i = 0; i < 3; i++) await shop.later();
     await expectNotRenewed(during, "no_card");
     expect(shop.stripe.cards.charged).toHaveLength(charged);
+
+    const late = await shop.renewing();
+    await shop.later();
+    // Stripe has charged it when it hears that the card is gone.
+    shop.stripe.cards.whenConfirming(async () => ok(await late.session.delete("/card")));
+    await shop.later();
+    shop.stripe.cards.whenConfirming(async () => {});
+    expect(shop.stripe.cards.charged).toHaveLength(charged + 1);
+    const [first, second] = await shop.packagesOf(late);
+    expect(second).toMatchObject({ starts_at: first?.ends_at });
+    expect(await shop.sql`select 1 from payments where account_id = ${late.accountId}`).toHaveLength(1);
+    expect(ok(await late.session.get("/card")).card).toBeNull();
+    for (let i = 0; i < 3; i++) await shop.later();
+    expect(await shop.packagesOf(late)).toHaveLength(2);
+    expect(shop.stripe.cards.charged).toHaveLength(charged + 1);
   });
 
   test("is still being processed by the bank is asked about until it is paid", async () => {

@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
+import { invoicePdf } from "../../src/commerce/invoice_pdf.ts";
+import { findInvoice } from "../../src/commerce/invoices_store.ts";
 import { startRefund } from "../../src/commerce/refunds_store.ts";
 import { inProcessBus } from "../../src/platform/bus.ts";
 import { expectRefusal } from "../gateway/checks.ts";
@@ -6,6 +8,7 @@ import { ok, type PanelSession } from "../panel/panel_client.ts";
 import { quietLog } from "../platform/quiet_log.ts";
 import { randomOf } from "../random.ts";
 import { openPayShop, type PayShop, USD } from "./pay_shop.ts";
+import { LOOKS, textOf } from "./sample_invoice.ts";
 
 /** Tax and currency of orders, through the service: settings, payment, invoice and refunds. Source: TAX-1, TAX-2, TAX-3, TAX-4, CUR-1, CUR-2, CUR-3. */
 
@@ -33,6 +36,14 @@ const invoicesOf = async (orderId: number) => [
 /** Records the payment by hand, and fulfils. */
 const fulfil = async (orderId: number, session = pay.as.admin) =>
   ok(await session.post(`/orders/${orderId}/fulfil`, {}));
+/** The text of the files of a buyer's invoices for an order, oldest first. */
+async function filesOf({ accountId }: PanelSession, orderId: number): Promise<string[]> {
+  const db = pay.world.openDb();
+  const rows = await pay.sql`select id::int from invoices where order_id = ${orderId} order by id`;
+  const invoices = await Promise.all(rows.map(({ id }) => findInvoice({ db }, { accountId }, id)));
+  await db.close();
+  return await Promise.all(invoices.map(async (invoice) => textOf(await invoicePdf(invoice, LOOKS))));
+}
 const paymentOf = async (orderId: number) => Number((await pay.paymentsOf(orderId))[0]?.id);
 const refund = (orderId: number, amountNano: bigint | string, session: PanelSession = pay.as.admin) =>
   paymentOf(orderId).then((id) => session.post(`/payments/${id}/refunds`, { amountNano: String(amountNano) }));
@@ -248,17 +259,83 @@ describe("a currency", () => {
     expect(await pay.paymentsOf(order.orderId)).toMatchObject([{ problem: "wrong_currency" }]);
   });
 
-  test("without decimals is paid in whole units, by card too", async () => {
+  test("without decimals is in whole units from the price to the refund: by card, in a shop, on the invoice and the credit note", async () => {
     ok(await sell({ ...PLAIN, ...GERMAN, currency: "jpy", usdRateNano: "151333333333" }));
     const offeringId = await pay.world.addOffering({ wholesaleNanoUsd: 0n });
-    expectRefusal(await pay.as.admin.put(`/prices/${offeringId}`, { priceNano: nano(10.5) }), "validation_failed", {
-      param: "priceNano",
-    });
+    const price = (nano: string) => pay.as.admin.put(`/prices/${offeringId}`, { priceNano: nano });
+    expectRefusal(await price(nano(10.5)), "validation_failed", { param: "priceNano" });
+    ok(await price(nano(1_234)));
     const buyer = await pay.newcomer();
-    const order = await pay.order(buyer, { kind: "top_up", amountNanoUsd: nano(10) });
-    ok(await buyer.post(`/orders/${order.orderId}/pay`, { method: "stripe" }));
-    expect(pay.stripe.pay(order.reference).amount_total).toBe(1_802);
+    const { offerings } = ok(await buyer.get("/offerings"));
+    expect(offerings.find((one: { offeringId: number }) => one.offeringId === offeringId)).toMatchObject({
+      priceNano: nano(1_234),
+    });
+    // 19 % of ¥1,234 are ¥234.46. $10 are ¥1,513.33, rounded up; 19 % of ¥1,514 are ¥287.66.
+    const bought = await pay.order(buyer, { kind: "package", offeringId });
+    const topUp = await pay.order(buyer, { kind: "top_up", amountNanoUsd: nano(10) });
+    expect([bought, topUp]).toMatchObject([
+      { netNano: nano(1_234), taxNano: nano(234), totalNano: nano(1_468) },
+      { netNano: nano(1_514), taxNano: nano(288), totalNano: nano(1_802) },
+    ]);
+    ok(await buyer.post(`/orders/${topUp.orderId}/pay`, { method: "stripe" }));
+    const session = pay.stripe.pay(topUp.reference);
+    expect([session.currency, session.amount_total]).toEqual(["jpy", 1_802]);
+    ok(await pay.hook(0, { ...session }));
+    const { url } = ok(await buyer.post(`/orders/${bought.orderId}/pay`, { method: "shop" }));
+    const asked = new URL(url).searchParams;
+    expect([asked.get("currency"), asked.get("amount")]).toEqual(["jpy", "1468"]);
+    await pay.shopHook(0, { order: bought.reference, currency: "jpy", amount: "1468", payment_id: bought.reference });
+    for (const { orderId } of [bought, topUp])
+      expect(await pay.orderRow(orderId)).toMatchObject({ status: "fulfilled", currency: "jpy" });
+    expect(await pay.balanceOf(buyer)).toBe(10n * USD);
+
+    expectRefusal(await refund(topUp.orderId, nano(900.5)), "validation_failed", { param: "amountNano" });
+    expect(ok(await refund(topUp.orderId, nano(901))).refund).toMatchObject({ status: "done", taxNano: nano(144) });
+    expect(pay.stripe.refunds.at(-1)).toMatchObject({ currency: "jpy", amount: 901 });
+    expect(await pay.balanceOf(buyer)).toBe(5n * USD);
+    const [invoice, creditNote] = await filesOf(buyer, topUp.orderId);
+    expect(invoice).toMatch(/Net +¥1,514\s+VAT 19 % +¥288\s+Total in JPY +¥1,802/);
+    expect(creditNote).toMatch(/Net +−¥757\s+VAT 19 % +−¥144\s+Total in JPY +−¥901/);
   });
+
+  test.each([0, 100_000])(
+    "and a tax of %d thousandths of a percent: price, payment, invoice and refunds agree, with prices with and without it",
+    async (rate) => {
+      for (const pricesWithTax of [false, true]) {
+        const terms = { ...PLAIN, ...GERMAN, ...EURO, packageTax: rate, topUpTax: rate, pricesWithTax };
+        ok(await sell(terms));
+        const buyer = await pay.newcomer();
+        const offeringId = await pay.world.addOffering({ wholesaleNanoUsd: 0n });
+        ok(await pay.as.admin.put(`/prices/${offeringId}`, { priceNano: nano(9.2) }));
+        const [net, whole] = [pricesWithTax && rate > 0 ? 4.6 : 9.2, rate > 0 && !pricesWithTax ? 18.4 : 9.2];
+        const bought = await pay.order(buyer, { kind: "package", offeringId });
+        expect(bought).toMatchObject({
+          netNano: nano(net),
+          taxNano: nano(whole - net),
+          totalNano: nano(whole),
+          tax: { rate },
+        });
+        const topUp = await pay.order(buyer, { kind: "top_up", amountNanoUsd: nano(10) });
+        const [tax, total] = rate > 0 ? [9.2, 18.4] : [0, 9.2];
+        expect(topUp).toMatchObject({ netNano: nano(9.2), taxNano: nano(tax), totalNano: nano(total), tax: { rate } });
+        for (const { orderId, reference, totalNano } of [bought, topUp]) {
+          ok(await buyer.post(`/orders/${orderId}/pay`, { method: "stripe" }));
+          const session = pay.stripe.pay(reference);
+          expect(String(BigInt(session.amount_total) * 10_000_000n)).toBe(totalNano);
+          ok(await pay.hook(0, { ...session }));
+          expect(await pay.orderRow(orderId)).toMatchObject({ status: "fulfilled" });
+        }
+        expect(await pay.balanceOf(buyer)).toBe(10n * USD);
+        for (const part of [total / 4, total - total / 4]) ok(await refund(topUp.orderId, nano(part)));
+        expect(await pay.balanceOf(buyer)).toBe(0n);
+        expect(await invoicesOf(topUp.orderId)).toMatchObject([
+          { kind: "invoice", total: nano(total), tax: nano(tax), facts: { rate } },
+          { kind: "credit_note", total: nano(total / 4), tax: nano(tax / 4) },
+          { kind: "credit_note", total: nano(total - total / 4), tax: nano(tax - tax / 4) },
+        ]);
+      }
+    },
+  );
 
   test("a rate that makes a price worth more than any amount stops its sale; nothing overflows", async () => {
     const [cheap, dear] = [

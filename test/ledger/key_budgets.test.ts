@@ -139,15 +139,64 @@ test("a budget that is set in the middle of its period counts what the key has u
   expect(await left({ total: 2000 })).toBe(2000 - 6);
 });
 
-test("a budget below what is spent refuses everything, and a raised one goes on", async () => {
-  const { key, ask, spend } = await payer({ monthly: 1000 });
-  await spend(900);
-  await setBudgets(key, { monthly: 500 });
-  expect((await refusalOf(ask(1))).facts).toMatchObject({ limit: 500, used: 900, remaining: 0 });
-  await setBudgets(key, { monthly: 1000 });
-  await ask(100);
-  expect(await codeOf(ask(1))).toBe("key_spend_limit_exceeded");
-});
+test.each([
+  ["of 167 hours", "Europe/Berlin", "2026-03-22T23:00:00.000Z", "2026-03-29T22:00:00.000Z"],
+  ["of 169 hours", "Europe/Berlin", "2026-10-18T22:00:00.000Z", "2026-10-25T23:00:00.000Z"],
+  ["of 167.5 hours", "Australia/Lord_Howe", "2026-09-27T13:30:00.000Z", "2026-10-04T13:00:00.000Z"],
+  [
+    "that begins at 01:00, because its Monday has no midnight",
+    "Asia/Tehran",
+    "2021-03-21T20:30:00.000Z",
+    "2021-03-28T19:30:00.000Z",
+  ],
+  [
+    "that ends after a midnight that occurs twice",
+    "Asia/Tehran",
+    "2020-09-13T19:30:00.000Z",
+    "2020-09-20T20:30:00.000Z",
+  ],
+])(
+  "a week %s begins and ends to the second, and a budget that is set in it counts it whole",
+  async (_, timeZone, begins, ends) => {
+    const at = (iso: string, seconds = 0) => stopClock(world, new Date(Date.parse(iso) + seconds * 1000).toISOString());
+    await at(begins, -1);
+    const { key, ask, spend } = await payer({}, timeZone);
+    await spend(50);
+    await at(begins);
+    await spend(400);
+    await at(begins, 3 * 86_400);
+    await setBudgets(key, { weekly: 1000 });
+    expect((await refusalOf(ask(601))).facts).toMatchObject({ limit: 1000, used: 400, remaining: 600, resetsAt: ends });
+    await at(ends, -3601);
+    await spend(500);
+    await at(ends, -1);
+    await spend(100);
+    expect((await refusalOf(ask(1))).facts).toMatchObject({ used: 1000, remaining: 0, resetsAt: ends });
+    await at(ends);
+    await ask(1000);
+    expect(await codeOf(ask(1))).toBe("key_spend_limit_exceeded");
+  },
+);
+
+test.each(PERIODS)(
+  "a %s budget that is lowered below what is spent refuses everything, charges what is in flight, and goes on when raised",
+  async (period) => {
+    const { key, ask, spend } = await payer({ [period]: 1000 });
+    await spend(600);
+    const open = await ask(300);
+    await setBudgets(key, { [period]: 500 });
+    const used = { limit: 500, used: 900, remaining: 0 };
+    expect((await refusalOf(ask(1))).facts).toMatchObject(used);
+    expect(await a.ledger.settle(open, usageOf({ chargeNanoUsd: 300n }))).toMatchObject({
+      chargedNanoUsd: 300n,
+      shortfallNanoUsd: 0n,
+    });
+    expect((await refusalOf(ask(1))).facts).toMatchObject(used);
+    await setBudgets(key, { [period]: 1000 });
+    await ask(100);
+    expect(await codeOf(ask(1))).toBe("key_spend_limit_exceeded");
+  },
+);
 
 test.each(["weekly", "monthly", "total"] as const)(
   "200 requests at once on two replicas against a %s budget of 100: exactly 100 are granted",
