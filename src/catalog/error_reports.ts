@@ -140,7 +140,8 @@ function reportInChoices(choices: readonly unknown[]): ErrorReport | undefined {
   for (const choice of choices) {
     if (!isRecord(choice)) continue;
     if (isFilled(choice.error)) return reportOfBody({ error: choice.error });
-    if (isFailedFinish(choice.finish_reason)) return reportOfText("");
+    const { finish_reason: finish } = choice;
+    if (isFailedFinish(reasonIn(finish))) return isRecord(finish) ? reportOfBody({ error: finish }) : reportOfText("");
   }
   return undefined;
 }
@@ -150,15 +151,29 @@ const FAILED_FINISHES: ReadonlySet<string> = new Set([
   ...["error", "error_server", "network_error", "server_error", "internal_error", "engine_error", "failed", "timeout"],
   ...["abort", "aborted", "cancelled", "canceled", "insufficient_system_resource", "engine_overloaded", "overloaded"],
   ...["malformed_function_call", "unexpected_tool_call", "too_many_tool_calls", "missing_thought_signature"],
-  ...["malformed_response", "malformed_model_output", "malformed_tool_use", "other", "unspecified"],
-  ...["modelunloaded", "userstopped"],
+  ...["malformed_response", "malformed_model_output", "malformed_tool_use", "other"],
+  ...["modelunloaded", "userstopped", "user_cancel", "image_other", "no_image"],
 ]);
+/** The same of words that are not in the list … */
+const FAILED_WORDS =
+  /error|fail|abort|cancel|time_?(?:d_?)?out|unavailable|overload|crash|malformed|invalid|exception|interrupt|disconnect|rate_?limit|quota|out_of_memory/;
+/** … unless they say why a good answer ended, as Cohere's `error_limit` and `error_toxic`. */
+const NOT_FAILED_WORDS = /length|token|context|toxic|filter|safety|(?<!rate_?)limit/;
 
 /** Whether a finish_reason says that the provider failed. */
 export function isFailedFinish(finish: unknown): boolean {
-  return (
-    typeof finish === "string" && finish !== "stop" && finishWords(finish).some((word) => FAILED_FINISHES.has(word))
-  );
+  return typeof finish === "string" && finish !== "stop" && finish !== "" && finishWords(finish).some(isFailedWord);
+}
+
+function isFailedWord(word: string): boolean {
+  return FAILED_FINISHES.has(word) || (FAILED_WORDS.test(word) && !NOT_FAILED_WORDS.test(word));
+}
+
+/** The word of a finish_reason: SGLang's own form is an object with a type, with the error if it is one; others send a list of one. */
+export function reasonIn(finish: unknown): unknown {
+  if (typeof finish === "string" || finish === null) return finish;
+  const only: unknown = Array.isArray(finish) ? finish[0] : finish;
+  return isRecord(only) ? (only.type ?? only.reason ?? only.finish_reason) : only;
 }
 
 /**
@@ -166,7 +181,7 @@ export function isFailedFinish(finish: unknown): boolean {
  * compatible API puts two of them together: `function_call_filter: MALFORMED_FUNCTION_CALL`.
  */
 export function finishWords(finish: string): string[] {
-  const plain = finish.toLowerCase().replaceAll("-", "_");
+  const plain = finish.toLowerCase().replace(/-|(?<!:) /g, "_");
   return plain.split(": ").map((word) => word.replace(/^finish_?reason_/, ""));
 }
 
