@@ -132,6 +132,18 @@ export const LIBRARIES_TRIED: readonly ClientTried[] = [
     saw: "all served; `ServiceResponseException`, whose cause has the code",
   },
   {
+    client: "Python: `pydantic-ai-slim`",
+    version: "2.38.0",
+    ran: "chat and `/responses`, two turns each; a stream; a tool that is called",
+    saw: "all served",
+  },
+  {
+    client: "Python: `openai-agents`",
+    version: "0.24.0",
+    ran: "a tool that is called by `/responses`; a streamed run by chat",
+    saw: "all served",
+  },
+  {
     client: "Go: `github.com/openai/openai-go/v3`",
     version: "3.99.0",
     ran: ALL,
