@@ -85,10 +85,26 @@ export class Sentence {
 
 export type SentenceValues = Readonly<Record<string, string | number>>;
 
-/** `id` must be written out where it is called: from there it is collected for translation. */
-export function sentence(id: string, values: SentenceValues): Sentence {
+/**
+ * `id` must be written out where it is called: from there it is collected for translation. A word of English is no value, since it would
+ * stay English: a value of a known set of words is the subject of a `select`.
+ */
+export function sentence<Id extends string, Values extends SentenceValues>(
+  id: Id,
+  values: { readonly [Name in keyof Values]: Datum<Id, Name, Values[Name]> },
+): Sentence {
   return new Sentence(id, values);
 }
+
+type Datum<Id extends string, Name, Value> = Value extends number
+  ? Value
+  : string extends Value
+    ? Value
+    : Name extends string
+      ? Id extends `${string}{${Name}, select,${string}`
+        ? Value
+        : never
+      : never;
 
 /** Details of a refusal. `limit`, `used` and `remaining` are units; for MONEY_CODES they are nano-USD, and sent as USD. */
 export type RefusalFacts = {

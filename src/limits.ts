@@ -54,20 +54,10 @@ export const API_TOKEN_NAME_CHARS_MAX = 100;
 /** What `keys_ceilings` allows. */
 /** What a key may spend from the balance, by the field of each period. A week begins on Monday; a total begins on the day it is set. Source: KEY-10. */
 export const KEY_BUDGETS = [
-  { field: "dailySpendMaxNanoUsd", period: "day", name: "daily spending limit" },
-  {
-    field: "weeklySpendMaxNanoUsd",
-    column: "weekly_spend_max_nano_usd",
-    period: "week",
-    name: "weekly spending limit",
-  },
-  {
-    field: "monthlySpendMaxNanoUsd",
-    column: "monthly_spend_max_nano_usd",
-    period: "month",
-    name: "monthly spending limit",
-  },
-  { field: "totalSpendMaxNanoUsd", period: "total", name: "total spending limit" },
+  { field: "dailySpendMaxNanoUsd", period: "day" },
+  { field: "weeklySpendMaxNanoUsd", column: "weekly_spend_max_nano_usd", period: "week" },
+  { field: "monthlySpendMaxNanoUsd", column: "monthly_spend_max_nano_usd", period: "month" },
+  { field: "totalSpendMaxNanoUsd", period: "total" },
 ] as const;
 export type KeyBudgetField = (typeof KEY_BUDGETS)[number]["field"];
 export const KEY_DAILY_REQUESTS: Range = { min: 1, max: 30_000_000 };

@@ -260,9 +260,8 @@ export async function noticesOf({ db }: { db: Db }, accountId: number): Promise<
 /** Changes the given values. False: no such account. Throws InputError. */
 export async function setNotices(deps: ChangeDeps, accountId: number, wanted: Partial<Notices>): Promise<boolean> {
   const { unitsPercent, balanceNanoUsd, days } = wanted;
-  if (unitsPercent !== undefined)
-    checkInteger(unitsPercent, { param: "unitsPercent", what: "percentage", ...NOTICE_PERCENT });
-  if (days !== undefined) checkInteger(days, { param: "days", what: "number of days", ...NOTICE_DAYS });
+  if (unitsPercent !== undefined) checkInteger(unitsPercent, { param: "unitsPercent", ...NOTICE_PERCENT });
+  if (days !== undefined) checkInteger(days, { param: "days", ...NOTICE_DAYS });
   if (balanceNanoUsd !== undefined && (balanceNanoUsd < 0n || balanceNanoUsd > MONEY_NANO_USD_MAX))
     throw new InputError("The balance must be from $0 to $9,000,000.", "balanceNanoUsd");
   return update(deps, accountId, {

@@ -38,11 +38,10 @@ export function nameBeside(host: string, token: string): string {
   return `${token.slice(0, BESIDE_CHARS)}${host.slice(host.indexOf("."))}`;
 }
 
-/** The same in plain text, to pass on to the DNS administrator. Does not reveal the operator. */
+/** The same in plain text, to pass on to the DNS administrator; the panel has it in its language. Does not reveal the operator. */
 export function instructionsFor(host: string, records: readonly DomainRecord[]): string {
   const listed = records.map(
-    ({ type, name, label, value }) =>
-      `   Type:  ${type}\n   Name:  ${label}   (in full: ${name})\n   Value: ${value}\n`,
+    ({ type, name, label, value }) => `   Type: ${type}\n   Name: ${label} (in full: ${name})\n   Value: ${value}\n`,
   );
   return [
     `DNS records for ${host}`,

@@ -22,9 +22,12 @@ export function checkName(value: string, { param, charsMax }: { param: string; c
   const name = value.trim();
   const chars = [...name].length;
   if (chars < 1 || chars > charsMax)
-    throw new InputError(sentence("The {param} must have 1 to {charsMax} characters.", { param, charsMax }), param);
+    throw new InputError(
+      sentence("The field {param} must have 1 to {charsMax} characters.", { param, charsMax }),
+      param,
+    );
   if (CONTROL.test(name) || SURROGATE.test(name))
-    throw new InputError(sentence("The {param} must be plain text on one line.", { param }), param);
+    throw new InputError(sentence("The field {param} must be plain text on one line.", { param }), param);
   return name;
 }
 
@@ -51,53 +54,58 @@ export function checkLines(
 ): string | null {
   const text = value?.trim().replaceAll("\r\n", "\n") ?? "";
   if ([...text].length > charsMax)
-    throw new InputError(sentence("The {param} may have at most {charsMax} characters.", { param, charsMax }), param);
+    throw new InputError(
+      sentence("The field {param} may have at most {charsMax} characters.", { param, charsMax }),
+      param,
+    );
   if (CONTROL_IN_LINES.test(text) || SURROGATE.test(text))
-    throw new InputError(sentence("The {param} must be plain text.", { param }), param);
+    throw new InputError(sentence("The field {param} must be plain text.", { param }), param);
   return text === "" ? null : text;
 }
 
-/** A whole number in a range. `what` names it in the message. */
-export function checkInteger(
-  value: number,
-  { param, what, min, max }: { param: string; what: string; min: number; max: number },
-): number {
+/** A whole number in a range. */
+export function checkInteger(value: number, { param, min, max }: { param: string; min: number; max: number }): number {
   if (!Number.isSafeInteger(value) || value < min || value > max) {
-    throw new InputError(sentence("The {what} must be a whole number from {min} to {max}.", { what, min, max }), param);
+    throw new InputError(
+      sentence("The field {param} must be a whole number from {min} to {max}.", { param, min, max }),
+      param,
+    );
   }
   return value;
 }
 
 /** How long a key or token that was replaced may still work, in seconds. Throws InputError. */
 export function checkOverlap(overlapSeconds: number): void {
-  const what = "overlap in seconds";
-  checkInteger(overlapSeconds, { param: "overlapSeconds", what, min: 0, max: OVERLAP_SECONDS_MAX });
+  checkInteger(overlapSeconds, { param: "overlapSeconds", min: 0, max: OVERLAP_SECONDS_MAX });
 }
 
-/**
- * A time with its zone, or a date, which is its first moment: in UTC, as ISO 8601. Without a zone the time would depend on the machine.
- * `what` names it in the message.
- */
-export function checkInstant(value: string, { param, what }: { param: string; what: string }): string {
+/** A time with its zone, or a date, which is its first moment: in UTC, as ISO 8601. Without a zone the time would depend on the machine. */
+export function checkInstant(value: string, param: string): string {
   const utc = IS_INSTANT.test(value) ? toIso(value) : "";
   if (!HAS_YEAR.test(utc))
-    throw new InputError(sentence("The {what} must be {says}.", { what, says: INSTANT.says }), param);
+    throw new InputError(
+      sentence(
+        "The field {param} must be a date, as in 2030-01-31, or a time with its zone, as in 2030-01-31T12:00:00Z.",
+        { param },
+      ),
+      param,
+    );
   return utc;
 }
 
 /** A list without duplicates, of at most `max` entries; null means "all" and is kept. */
 export function checkList(
   values: readonly string[] | null,
-  { param, what, max }: { param: string; what: string; max: number },
+  { param, max }: { param: string; max: number },
 ): string[] | null {
   if (values === null) return null;
   const list = [...new Set(values.map((value) => value.trim()))];
   if (list.length === 0)
-    throw new InputError(sentence("The list of {what} is empty. Leave it out to allow all.", { what }), param);
+    throw new InputError(sentence("The list {param} is empty. Leave it out to allow all.", { param }), param);
   if (list.some((value) => value === "" || CONTROL.test(value)))
-    throw new InputError(sentence("The list of {what} has an entry that is not a name.", { what }), param);
+    throw new InputError(sentence("The list {param} has an entry that is not a name.", { param }), param);
   if (list.length > max)
-    throw new InputError(sentence("The list of {what} may have at most {max} entries.", { what, max }), param);
+    throw new InputError(sentence("The list {param} may have at most {max} entries.", { param, max }), param);
   return list;
 }
 

@@ -268,11 +268,8 @@ export async function updateKey(
 /** The models and hosts that a key may be used with; undefined: not given. Throws InputError. */
 function checkScope({ modelIds, hosts: hostList }: Pick<KeyChange, "modelIds" | "hosts">) {
   return {
-    modelIds:
-      modelIds === undefined
-        ? undefined
-        : checkList(modelIds, { param: "modelIds", what: "models", max: SCOPE_MODELS_MAX }),
-    hosts: hostList === undefined ? undefined : checkList(hostList, { param: "hosts", what: "hosts", max: HOSTS_MAX }),
+    modelIds: modelIds === undefined ? undefined : checkList(modelIds, { param: "modelIds", max: SCOPE_MODELS_MAX }),
+    hosts: hostList === undefined ? undefined : checkList(hostList, { param: "hosts", max: HOSTS_MAX }),
   };
 }
 
@@ -324,7 +321,10 @@ export async function rotateKey(
     const before = await findOf(tx, { accountId, keyId });
     if (before.status !== "enabled")
       throw new InputError(
-        sentence("This key is {status}: only an enabled key can be rotated.", { status: before.status }),
+        sentence(
+          "This key is {status, select, disabled {switched off} revoked {revoked} other {ended}}: only an enabled key can be rotated.",
+          { status: before.status },
+        ),
         "keyId",
       );
     const created = await insertKey(tx, { ...before, madeBy: deps.by?.accountId });
@@ -462,7 +462,7 @@ async function checkKeyLimits(tx: Tx, accountId: number, limits: LimitSetInput |
   const applied = appliedLimits(await selectLimits(tx, accountId));
   const { requestsPerMinute, tokensPerMinute, requestsAtOnce } = limits;
   const given = { requestsPerMinute, tokensPerMinute, requestsAtOnce };
-  return checkRateLimits(given, { limits: applied, whose: "the account's limit" });
+  return checkRateLimits(given, { limits: applied, of: "account" });
 }
 
 /** The limits alone; what is not given is undefined. */
@@ -479,18 +479,19 @@ function hasCeiling(of: Ceilings): boolean {
 /** Throws InputError. */
 function checkCeilings(of: Partial<Ceilings>): void {
   if (typeof of.dailyUnitsMax === "number")
-    checkInteger(of.dailyUnitsMax, { param: "dailyUnitsMax", what: "daily request limit", ...KEY_DAILY_REQUESTS });
-  for (const { field, name } of KEY_BUDGETS) {
+    checkInteger(of.dailyUnitsMax, { param: "dailyUnitsMax", ...KEY_DAILY_REQUESTS });
+  for (const { field } of KEY_BUDGETS) {
     const nanoUsd = of[field];
+    const param: string = field;
     if (typeof nanoUsd === "bigint" && (nanoUsd < 1n || nanoUsd > MONEY_NANO_USD_MAX))
-      throw new InputError(sentence("The {name} must be above $0 and at most $9,000,000.", { name }), field);
+      throw new InputError(sentence("The field {param} must be above $0 and at most $9,000,000.", { param }), param);
   }
 }
 
 /** Returns the expiry in UTC. Throws InputError. */
 async function checkExpiry(tx: Tx, expiresAt: string | null): Promise<string | null> {
   if (expiresAt === null) return null;
-  const utc = checkInstant(expiresAt, { param: "expiresAt", what: "expiry" });
+  const utc = checkInstant(expiresAt, "expiresAt");
   const result = await tx.execute<{ fits: boolean }>(sql`
     select ${utc}::text::timestamptz > ledger_now() and ${utc}::text::timestamptz < ledger_now() + make_interval(days => ${DAYS_AHEAD_MAX}) as fits`);
   if (!result[0]?.fits) throw new InputError("The expiry must be in the future, within ten years.", "expiresAt");

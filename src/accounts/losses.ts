@@ -28,9 +28,8 @@ const MS_A_MINUTE = 60_000;
 const NANO_PER_USD = 1_000_000_000n;
 
 type Kind = {
-  /** For those who are stopped: what their requests did, and what to do instead. */
-  ended: string;
-  instead: string;
+  /** For those who are stopped: what their requests did, and what to do instead. Does not reveal the reseller to its customers. */
+  refused: string;
   /** An amount, for people. */
   shown: (amount: bigint) => string;
 };
@@ -38,20 +37,20 @@ type Kind = {
 export const LOSS_KINDS = {
   /** Time in which providers worked for requests that reached a time limit of ours, in ms. */
   provider_time: {
-    ended: "ended unpaid at a time limit",
-    instead: "Ask for shorter answers",
+    refused:
+      "Too many requests of {holder, select, account {this account} other {this service}} ended unpaid at a time limit within an hour. Ask for shorter answers, and try again later.",
     shown: (ms) => `${Math.ceil(Number(ms) / MS_A_MINUTE)} min`,
   },
   /** What answers cost beyond what could be charged, in nano-USD. */
   shortfall: {
-    ended: "cost more than could be charged",
-    instead: "Top up the balance, or ask for shorter answers with max_tokens",
+    refused:
+      "Too many requests of {holder, select, account {this account} other {this service}} cost more than could be charged within an hour. Top up the balance, or ask for shorter answers with max_tokens, and try again later.",
     shown: (nanoUsd) => `$${decimalUsd(nanoUsd)}`,
   },
   /** What answers used beyond what their package had, in tokens. */
   tokens: {
-    ended: "used more tokens than their package had left",
-    instead: "Get another package, or ask for shorter answers with max_tokens",
+    refused:
+      "Too many requests of {holder, select, account {this account} other {this service}} used more tokens than their package had left within an hour. Get another package, or ask for shorter answers with max_tokens, and try again later.",
     shown: (tokens) => `${tokens} tokens`,
   },
 } as const satisfies Record<LossKind, Kind>;
@@ -209,15 +208,8 @@ class SharedLosses implements Losses {
 const STOPPED = "the losses of an hour have reached their bound: requests are refused until the hour ends";
 
 function tooMany(holder: Stop["holder"], kind: LossKind, leftMs: number): Refusal {
-  const { ended, instead } = LOSS_KINDS[kind];
-  // The message does not reveal the reseller to its customers.
-  const whose = holder === "account" ? "this account" : "this service";
   return new Refusal("too_many_requests", {
-    message: sentence("Too many requests of {whose} {ended} within an hour. {instead}, and try again later.", {
-      whose,
-      ended,
-      instead,
-    }),
+    message: sentence(LOSS_KINDS[kind].refused, { holder }),
     retryAfterSeconds: Math.max(1, Math.min(RETRY_AFTER_SECONDS_MAX, Math.ceil(leftMs / 1000))),
   });
 }

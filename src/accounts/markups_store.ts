@@ -24,8 +24,7 @@ export async function setMarkup(
   deps: ChangeDeps,
   { resellerId, modelId, basisPoints }: MarkupChange,
 ): Promise<Markups> {
-  if (basisPoints !== null)
-    checkInteger(basisPoints, { param: "basisPoints", what: "markup in basis points", ...MARKUP_BASIS_POINTS });
+  if (basisPoints !== null) checkInteger(basisPoints, { param: "basisPoints", ...MARKUP_BASIS_POINTS });
   return changing(deps, async (tx) => {
     await lockResellerRow(tx, resellerId);
     const model = modelId ?? EVERY_MODEL;

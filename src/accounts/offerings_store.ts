@@ -83,18 +83,16 @@ function checkOffering(wanted: NewOffering) {
   const days = wanted.days ?? 1;
   if (kind === "daily" && days !== 1)
     throw new InputError("A daily offering has one day. Use a custom offering for more.", "days");
-  checkInteger(days, { param: "days", what: "number of days", ...OFFERING_DAYS });
+  checkInteger(days, { param: "days", ...OFFERING_DAYS });
   const dailyLimit = checkInteger(wanted.dailyLimit, {
     param: "dailyLimit",
-    what: "daily limit",
     ...OFFERING_DAILY_REQUESTS[kind],
   });
   const totalLimit = checkInteger(wanted.totalLimit ?? dailyLimit * days, {
     param: "totalLimit",
-    what: "total limit",
     ...OFFERING_TOTAL_REQUESTS,
   });
-  if (tokenLimit !== null) checkInteger(tokenLimit, { param: "tokenLimit", what: "token limit", ...OFFERING_TOKENS });
+  if (tokenLimit !== null) checkInteger(tokenLimit, { param: "tokenLimit", ...OFFERING_TOKENS });
   if (wholesaleNanoUsd < 0n || wholesaleNanoUsd > MONEY_NANO_USD_MAX) {
     throw new InputError("The wholesale price must be from $0 to $9,000,000.", "wholesaleNanoUsd");
   }
@@ -109,7 +107,7 @@ function checkOffering(wanted: NewOffering) {
     tokenLimit,
     limits: checkRateLimits(wanted.limits ?? null),
     requestBounds: checkRequestBounds(wanted.requestBounds ?? {}),
-    modelIds: checkList(wanted.modelIds ?? null, { param: "modelIds", what: "models", max: SCOPE_MODELS_MAX }),
+    modelIds: checkList(wanted.modelIds ?? null, { param: "modelIds", max: SCOPE_MODELS_MAX }),
     timeZone,
     wholesaleNanoUsd,
   };

@@ -15,16 +15,21 @@ export type RateLimitsInput = LimitSetInput & {
 };
 
 const KINDS = {
-  requestsPerMinute: { what: "requests a minute", ...REQUESTS_PER_MINUTE },
-  tokensPerMinute: { what: "tokens a minute", ...TOKENS_PER_MINUTE },
-  requestsAtOnce: { what: "requests at once", ...REQUESTS_AT_ONCE },
+  requestsPerMinute: REQUESTS_PER_MINUTE,
+  tokensPerMinute: TOKENS_PER_MINUTE,
+  requestsAtOnce: REQUESTS_AT_ONCE,
 } as const;
 type KindName = keyof typeof KINDS;
 const KIND_NAMES = Object.keys(KINDS) as KindName[];
 const NO_LIMITS: LimitSet = { requestsPerMinute: null, tokensPerMinute: null, requestsAtOnce: null };
 
-/** Whose limits may not be exceeded, as a message names it: "your own limit". */
-export type Ceiling = { limits: RateLimits | null; whose: string };
+/** Limits that may not be exceeded, and whose they are. */
+export type Ceiling = { limits: RateLimits | null; of: keyof typeof ABOVE };
+
+const ABOVE = {
+  account: "The field {param} must be at most {most}, the limit of the account.",
+  reseller: "The field {param} must be at most {most}, the reseller's own limit.",
+} as const;
 
 /**
  * Checks limits, and returns them in full; null if nothing is limited. With a ceiling, none may be above it. Throws InputError, which names
@@ -52,25 +57,18 @@ export function checkRateLimits(given: RateLimitsInput | null, ceiling?: Ceiling
 
 function checkSet(
   given: LimitSetInput,
-  param: string,
-  ceiling: { limits: LimitSet | null; whose: string } | undefined,
+  at: string,
+  ceiling: (Omit<Ceiling, "limits"> & { limits: LimitSet | null }) | undefined,
 ): LimitSet {
   const set: Record<KindName, number | null> = { ...NO_LIMITS };
   for (const name of KIND_NAMES) {
     const value = given[name] ?? null;
     if (value === null) continue;
-    const { what, min, max } = KINDS[name];
-    checkInteger(value, { param: `${param}.${name}`, what: `limit of ${what}`, min, max });
+    const param = `${at}.${name}`;
+    checkInteger(value, { param, ...KINDS[name] });
     const most = ceiling?.limits?.[name] ?? null;
-    if (most !== null && value > most)
-      throw new InputError(
-        sentence("The limit of {what} must be at most {most}: that is {whose}.", {
-          what,
-          most,
-          whose: ceiling?.whose ?? "",
-        }),
-        `${param}.${name}`,
-      );
+    if (ceiling && most !== null && value > most)
+      throw new InputError(sentence(ABOVE[ceiling.of], { param, most }), param);
     set[name] = value;
   }
   return set;

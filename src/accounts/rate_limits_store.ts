@@ -61,7 +61,7 @@ export async function setAccountLimits(
 ): Promise<AccountLimits> {
   return changing(deps, async (tx) => {
     const { reseller } = await selectLimits(tx, accountId);
-    const checked = checkRateLimits(limits, { limits: reseller, whose: "the reseller's own limit" });
+    const checked = checkRateLimits(limits, { limits: reseller, of: "reseller" });
     await checkLimitedModels(tx, checked);
     await tx.update(accounts).set({ limits: checked }).where(eq(accounts.id, accountId));
     return selectLimits(tx, accountId);

@@ -6,13 +6,6 @@ import { checkInteger } from "./input_checks.ts";
 /** Bounds as they are given: what is missing is the default. `outputTokens`: null for none. */
 export type RequestBoundsInput = { readonly [Name in keyof RequestBounds]?: RequestBounds[Name] | undefined };
 
-const WHAT = {
-  choices: "number of choices",
-  inputs: "number of inputs",
-  promptTokens: "number of prompt tokens",
-  outputTokens: "number of output tokens",
-} as const satisfies Record<keyof RequestBounds, string>;
-
 /** Checks bounds, and returns them in full. Throws InputError, which names the field: `requestBounds.choices`. */
 export function checkRequestBounds(given: RequestBoundsInput): RequestBounds {
   const { choices, inputs, promptTokens, outputTokens } = { ...REQUEST_BOUNDS_DEFAULT, ...withoutUndefined(given) };
@@ -29,5 +22,5 @@ function withoutUndefined(given: RequestBoundsInput): Partial<RequestBounds> {
 }
 
 function checked(name: keyof RequestBounds, value: number): number {
-  return checkInteger(value, { param: `requestBounds.${name}`, what: WHAT[name], ...REQUEST_BOUNDS[name] });
+  return checkInteger(value, { param: `requestBounds.${name}`, ...REQUEST_BOUNDS[name] });
 }

@@ -100,7 +100,10 @@ export async function rotateToken(
     const { role, member } = await lockTokens(tx, { accountId, madeBy });
     if (before.status !== "active")
       throw new InputError(
-        sentence("This token is {status}: only an active token can be rotated.", { status: before.status }),
+        sentence(
+          "This token is {status, select, revoked {revoked} other {ended}}: only an active token can be rotated.",
+          { status: before.status },
+        ),
         "tokenId",
       );
     const created = await insert(tx, {
@@ -255,7 +258,7 @@ async function lockTokens(
 }
 
 function checkNetworks(wanted: readonly string[] | null): string[] | null {
-  const networks = checkList(wanted, { param: "networks", what: "networks", max: API_TOKEN_NETWORKS_MAX });
+  const networks = checkList(wanted, { param: "networks", max: API_TOKEN_NETWORKS_MAX });
   const wrong = networks?.find((one) => !isNetwork(one));
   if (wrong !== undefined)
     throw new InputError("A network is an address, or a range as in 192.0.2.0/24 or 2001:db8::/32.", "networks");
@@ -265,7 +268,7 @@ function checkNetworks(wanted: readonly string[] | null): string[] | null {
 /** Returns the end in UTC. Throws InputError. */
 async function checkEnd(tx: Tx, expiresAt: string | null): Promise<string | null> {
   if (expiresAt === null) return null;
-  const utc = checkInstant(expiresAt, { param: "expiresAt", what: "end" });
+  const utc = checkInstant(expiresAt, "expiresAt");
   const [row] = await tx.execute<{ fits: boolean }>(sql`
     select ${utc}::text::timestamptz > clock_timestamp()
       and ${utc}::text::timestamptz < clock_timestamp() + make_interval(days => ${DAYS_AHEAD_MAX}) as fits`);

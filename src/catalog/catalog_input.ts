@@ -242,16 +242,19 @@ function checkArchitecture(value: Record<string, unknown>): Record<string, unkno
 function checkLine(value: string, param: string, charsMax: number): string {
   const text = value.trim();
   if (text === "" || text.length > charsMax)
-    throw new InputError(sentence("The {param} must have 1 to {charsMax} characters.", { param, charsMax }), param);
+    throw new InputError(
+      sentence("The field {param} must have 1 to {charsMax} characters.", { param, charsMax }),
+      param,
+    );
   if (/[\p{Cc}\p{Cs}]/u.test(text))
-    throw new InputError(sentence("The {param} must be plain text on one line.", { param }), param);
+    throw new InputError(sentence("The field {param} must be plain text on one line.", { param }), param);
   return text;
 }
 
 export function checkInteger(value: unknown, param: string, { min, max }: { min: number; max: number }): number {
   if (typeof value !== "number" || !Number.isSafeInteger(value) || value < min || value > max) {
     throw new InputError(
-      sentence("The {param} must be a whole number from {min} to {max}.", { param, min, max }),
+      sentence("The field {param} must be a whole number from {min} to {max}.", { param, min, max }),
       param,
     );
   }
@@ -262,7 +265,7 @@ function checkOneOf<T extends string>(value: string, param: string, allowed: rea
   const found = allowed.find((one) => one === value);
   if (found === undefined)
     throw new InputError(
-      sentence("The {param} must be one of {allowed}.", { param, allowed: allowed.join(", ") }),
+      sentence("The field {param} must be one of {allowed}.", { param, allowed: allowed.join(", ") }),
       param,
     );
   return found;

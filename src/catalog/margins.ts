@@ -1,7 +1,7 @@
 import { LRUCache } from "lru-cache";
 import type { Db } from "../platform/db.ts";
 import { nextTurn } from "../platform/runtime.ts";
-import type { PricePart } from "../price_parts.ts";
+import { PARTS, type PricePart } from "../price_parts.ts";
 import { listImagePrices } from "./models_store.ts";
 import { mapPrices, readMarkup } from "./price_import.ts";
 import { readDay } from "./price_import_store.ts";
@@ -33,12 +33,15 @@ const LOOKUPS_A_TURN = 20;
 export const COST_SOURCES = ["reported", "set", "listed"] as const;
 export type CostSource = (typeof COST_SOURCES)[number];
 
+/** What may cost more than its price; `answers`: those of the last 24 hours together. */
+export const DEARER_PARTS = [...PARTS, "image", "answers"] as const;
+
 export type Margin = {
   source: CostSource;
   /** What is left of the price, in thousandths of it: negative if the cost is higher. null: there is no price to compare. */
   permille: number | null;
-  /** The parts that cost more than their price; `answers`: those of the last 24 hours together. */
-  dearer: (PricePart | "image" | "answers")[];
+  /** What costs more than its price. */
+  dearer: (typeof DEARER_PARTS)[number][];
   /** The highest cost of one of them, as a multiple of its price. */
   times: number;
 };
@@ -191,9 +194,10 @@ export function losing(routes: readonly RouteMargins[]): (RouteMargins & { margi
   });
 }
 
-/** A losing route in words. */
+/** A losing route, as APIs show it. */
 export function lossOf({ routeId, providerName, upstreamModel, margin }: RouteMargins & { margin: Margin }) {
-  return { routeId, route: `${providerName}/${upstreamModel}`, loss: lossWords(margin) };
+  const { source, dearer, times } = margin;
+  return { routeId, route: `${providerName}/${upstreamModel}`, source, dearer, times: Number(times.toPrecision(3)) };
 }
 
 const KNOWN_BY: Readonly<Record<CostSource, string>> = {
@@ -203,7 +207,7 @@ const KNOWN_BY: Readonly<Record<CostSource, string>> = {
 };
 
 /** "costs 10 times the price of input, output, as its cost is set" */
-export function lossWords({ source, dearer, times }: Margin): string {
+export function lossWords({ source, dearer, times }: Pick<Margin, "source" | "dearer" | "times">): string {
   const parts = dearer.map((part) => part.replaceAll("_", " ")).join(", ");
   return `costs ${Number(times.toPrecision(3))} times the price of ${parts}, ${KNOWN_BY[source]}`;
 }

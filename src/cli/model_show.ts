@@ -1,6 +1,6 @@
 import type { Command } from "commander";
 import { adviceWords, type BoundAdvice } from "../catalog/bound_advice.ts";
-import { marginWords } from "../catalog/margins.ts";
+import { lossWords, marginWords } from "../catalog/margins.ts";
 import { BOUND_NAMES, MODEL_BOUNDS } from "../catalog/model_bounds.ts";
 import type { Percentiles, RouteReport } from "../catalog/route_sums.ts";
 import { getModel } from "../operations/models.ts";
@@ -46,7 +46,7 @@ function showModel({ advice, losing, reports, routes, ...model }: Awaited<Return
     ...advice.flatMap((one) => ["", adviceWords(one), ...commandFor(model.id, one)]),
     "",
     table(["ROUTE", "ENABLED", "MARGIN"], routeRows, "No routes."),
-    ...losing.map(({ route, loss }) => `WARNING: ${route} ${loss}.`),
+    ...losing.map((loss) => `WARNING: ${loss.route} ${lossWords(loss)}.`),
     "",
     table(
       ["ROUTE", "REQUESTS, 24 H", "ERRORS", "FIRST EVENT, P50 P95", "WHOLE ANSWER, P50 P95", "INPUT FROM CACHE"],

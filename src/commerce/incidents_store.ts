@@ -368,7 +368,7 @@ function maintenanceTimes({ begins, ends, isNew }: Times, nowMs: number) {
 
 function instantOf(value: string | null | undefined, param: "beginsAt" | "endsAt"): string | null {
   if (value === null || value === undefined) return null;
-  return checkInstant(value, { param, what: param === "beginsAt" ? "beginning" : "end" });
+  return checkInstant(value, param);
 }
 
 async function databaseNowMs(tx: Tx): Promise<number> {

@@ -45,9 +45,9 @@ export async function saveSellerDetails(
   typed: SellerDetails,
 ): Promise<SellerDetails> {
   const details = {
-    name: checkLine(typed.name, { param: "name", what: "name", charsMax: INVOICE_NAME_CHARS_MAX }),
+    name: checkLine(typed.name, { param: "name", charsMax: INVOICE_NAME_CHARS_MAX }),
     address: checkAddress(typed.address),
-    taxLine: checkLine(typed.taxLine, { param: "taxLine", what: "tax line", charsMax: TAX_LINE_CHARS_MAX }),
+    taxLine: checkLine(typed.taxLine, { param: "taxLine", charsMax: TAX_LINE_CHARS_MAX }),
   };
   const { name: invoiceName, address: invoiceAddress, taxLine } = details;
   await changing(deps, async (tx) => {
@@ -77,9 +77,9 @@ export async function saveBuyerDetails(
   typed: BuyerDetails,
 ): Promise<BuyerDetails> {
   const details = {
-    name: checkLine(typed.name, { param: "name", what: "name", charsMax: INVOICE_NAME_CHARS_MAX }),
+    name: checkLine(typed.name, { param: "name", charsMax: INVOICE_NAME_CHARS_MAX }),
     address: checkAddress(typed.address),
-    taxNumber: checkLine(typed.taxNumber, { param: "taxNumber", what: "tax number", charsMax: TAX_NUMBER_CHARS_MAX }),
+    taxNumber: checkLine(typed.taxNumber, { param: "taxNumber", charsMax: TAX_NUMBER_CHARS_MAX }),
     vatNumber: await checkVatNumber(typed.vatNumber),
   };
   await changing(deps, async (tx) => {
@@ -103,16 +103,19 @@ async function requireOther(tx: Tx, accountId: number, vatNumber: string | null)
   if (seller.vatNumber === vatNumber) throw new InputError("This is the VAT number of the seller.", "vatNumber");
 }
 
-type Field = { param: string; what: string; charsMax: number };
+type Field = { param: string; charsMax: number };
 
 /** Empty text becomes null. */
-function checkLine(typed: string | null, { param, what, charsMax }: Field): string | null {
+function checkLine(typed: string | null, { param, charsMax }: Field): string | null {
   const text = typed?.normalize("NFC").trim() ?? "";
   if ([...text].length > charsMax)
-    throw new InputError(sentence("The {what} may have at most {charsMax} characters.", { what, charsMax }), param);
+    throw new InputError(
+      sentence("The field {param} may have at most {charsMax} characters.", { param, charsMax }),
+      param,
+    );
   if (/[\p{Cc}\u2028\u2029]/u.test(text))
-    throw new InputError(sentence("The {what} must be plain text on one line.", { what }), param);
-  checkPrintable(text, { param, what });
+    throw new InputError(sentence("The field {param} must be plain text on one line.", { param }), param);
+  checkPrintable(text, param);
   return text === "" ? null : text;
 }
 
@@ -140,22 +143,19 @@ function checkAddress(typed: string | null): string | null {
       param,
     );
   if (/[^\P{Cc}\n]|[\u2028\u2029]/u.test(text)) throw new InputError("The address must be plain text.", param);
-  checkPrintable(text, { param, what: "address" });
+  checkPrintable(text, param);
   return text === "" ? null : text;
 }
 
 /** Characters that the PDF's font lacks would be missing in the invoice. */
-function checkPrintable(text: string, { param, what }: { param: string; what: string }): void {
+function checkPrintable(text: string, param: string): void {
   const [first] = unprintable(text);
   if (first === undefined) return;
   const point = (first.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, "0");
   throw new InputError(
     sentence(
-      "The {what} contains U+{point}, which invoices cannot print. Use Latin, Greek, Cyrillic, Arabic or Chinese letters.",
-      {
-        what,
-        point,
-      },
+      "The field {param} contains U+{point}, which invoices cannot print. Use Latin, Greek, Cyrillic, Arabic or Chinese letters.",
+      { param, point },
     ),
     param,
   );

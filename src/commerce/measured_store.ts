@@ -73,8 +73,8 @@ export async function setMeasuredTerms(
 }
 
 function checkBounds({ daysMin, daysMax, dailyMin, dailyMax }: Bounds): Bounds {
-  const days = { what: "number of days", ...OFFERING_DAYS };
-  const daily = { what: "number of requests a day", ...OFFERING_DAILY_REQUESTS.custom };
+  const days = OFFERING_DAYS;
+  const daily = OFFERING_DAILY_REQUESTS.custom;
   checkInteger(daysMin, { param: "daysMin", ...days });
   checkInteger(daysMax, { param: "daysMax", ...days, min: daysMin });
   checkInteger(dailyMin, { param: "dailyMin", ...daily });
@@ -172,9 +172,9 @@ export async function measuredPriceIn(
   const offer = await offerIn(tx, sellerId, true);
   if (!offer) throw new InputError("Made-to-measure packages are not on sale.", "kind");
   const { terms, wholesale } = offer;
-  checkInteger(size.days, { param: "days", what: "number of days", min: terms.daysMin, max: terms.daysMax });
+  checkInteger(size.days, { param: "days", min: terms.daysMin, max: terms.daysMax });
   checkInteger(size.dailyLimit, {
-    ...{ param: "dailyLimit", what: "number of requests a day", min: terms.dailyMin, max: terms.dailyMax },
+    ...{ param: "dailyLimit", min: terms.dailyMin, max: terms.dailyMax },
   });
   const { currency } = terms;
   const { priceNano } = measuredPrice(terms.steps, size, payableStepNano(currency));

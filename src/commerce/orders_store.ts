@@ -341,7 +341,7 @@ export function alreadyDecided(status: OrderStatus): InputError {
   const text =
     status === "paid"
       ? /*i18n*/ "This order is already paid. Nothing was changed. It can be fulfilled or refunded."
-      : /*i18n*/ "This order is already {state, select, fulfilled {fulfilled} declined {declined} withdrawn {withdrawn} refunded {refunded} other {{state}}}. Nothing was changed.";
+      : /*i18n*/ "This order is already {state, select, fulfilled {fulfilled} declined {declined} withdrawn {withdrawn} refunded {refunded} other {decided}}. Nothing was changed.";
   return new InputError(sentence(text, { state: status }));
 }
 

@@ -352,8 +352,14 @@ function checkAmount({ amountNano, refunded, method, currency }: PaymentRow, wan
     );
   const stepNano = payableStepNano(currency);
   if (method !== "instructions" && wanted % stepNano !== 0n) {
-    const what = stepNano === CENT_NANO_USD ? "cents" : `amounts of ${currency.toUpperCase()}`;
-    throw new InputError(sentence("Only whole {what} can be refunded in this way.", { what }), "amountNano");
+    throw new InputError(
+      stepNano === CENT_NANO_USD
+        ? "Only whole cents can be refunded in this way."
+        : sentence("Only whole amounts of {currency} can be refunded in this way.", {
+            currency: currency.toUpperCase(),
+          }),
+      "amountNano",
+    );
   }
 }
 

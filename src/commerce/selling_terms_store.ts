@@ -83,7 +83,7 @@ async function checked({
     (usdRateNano === null || usdRateNano < USD_RATE_NANO.min || usdRateNano > USD_RATE_NANO.max)
   )
     throw new InputError("The price of one US dollar must be from 0.01 to 1,000,000 of the currency.", "usdRateNano");
-  const rate = { what: "tax in thousandths of a percent", min: 0, max: TAX_UNIT };
+  const rate = { min: 0, max: TAX_UNIT };
   checkInteger(tax.packageTax, { param: "packageTax", ...rate });
   checkInteger(tax.topUpTax, { param: "topUpTax", ...rate });
   if (taxCountry === null) {

@@ -1,7 +1,7 @@
 import { eq, sql } from "drizzle-orm";
 import { checkMailDomains } from "../accounts/mail_domains.ts";
 import { notForSale } from "../accounts/offerings_store.ts";
-import { InputError, sentence } from "../errors.ts";
+import { InputError } from "../errors.ts";
 import { CENT_NANO_USD, MONEY_NANO_USD_MAX, TERMS_URL_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -136,8 +136,10 @@ function requireReady(
   { termsUrl, privacyUrl }: { termsUrl: string | null; privacyUrl: string | null },
   canMail: boolean,
 ): void {
-  if (termsUrl === null) throw needed("termsUrl", "terms");
-  if (privacyUrl === null) throw needed("privacyUrl", "privacy policy");
+  if (termsUrl === null)
+    throw new InputError("Enter the address of your terms: people accept them when they sign up.", "termsUrl");
+  if (privacyUrl === null)
+    throw new InputError("Enter the address of your privacy policy: people accept it when they sign up.", "privacyUrl");
   if (!canMail)
     throw new InputError("Sign-up needs a mail server: people confirm their address by mail. Set one first.", "isOpen");
 }
@@ -167,13 +169,6 @@ export async function maySwitchPayg(tx: Tx, sellerId: number): Promise<boolean> 
   if (sellerId === OPERATOR) return true;
   const [row] = await tx.select({ granted: accounts.maySwitchPayg }).from(accounts).where(eq(accounts.id, sellerId));
   return row?.granted === true;
-}
-
-function needed(param: string, what: string): InputError {
-  return new InputError(
-    sentence("Enter the address of your {what}: people accept it when they sign up.", { what }),
-    param,
-  );
 }
 
 /** An https:// page; empty: none. */

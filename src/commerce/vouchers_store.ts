@@ -210,8 +210,8 @@ function checkBatch({ sellerId, name, offeringId, amountNanoUsd, payWith, codes,
     offeringId,
     amountNanoUsd,
     payWith: checkPayment(payWith, { sellerId, isPackage: offeringId !== null }),
-    codes: checkInteger(codes, { param: "codes", what: "number of codes", ...VOUCHER_CODES }),
-    usesPerCode: checkInteger(usesPerCode, { param: "usesPerCode", what: "uses of a code", ...VOUCHER_USES }),
+    codes: checkInteger(codes, { param: "codes", ...VOUCHER_CODES }),
+    usesPerCode: checkInteger(usesPerCode, { param: "usesPerCode", ...VOUCHER_USES }),
   };
 }
 
@@ -281,7 +281,7 @@ function checkCodes(codes: number, { had, max, text }: { had: number; max: numbe
 
 /** Throws InputError unless the end is in the future, by the database's clock. */
 async function checkEnd(tx: Tx, endsAt: string): Promise<string> {
-  const at = checkInstant(endsAt, { param: "endsAt", what: "end" });
+  const at = checkInstant(endsAt, "endsAt");
   const [row] = await tx.execute<{ ahead: boolean; near: boolean }>(sql`
     select ${at}::timestamptz > ledger_now() as ahead,
       ${at}::timestamptz <= ledger_now() + make_interval(years => ${VOUCHER_YEARS_MAX}) as near`);

@@ -47,7 +47,7 @@ export async function grantAllotment(
   deps: ChangeDeps,
   { resellerId, offeringId, pieces, reason, actorId }: Grant,
 ): Promise<Allotment> {
-  checkInteger(pieces, { param: "pieces", what: "number of pieces", ...ALLOTMENT_PIECES });
+  checkInteger(pieces, { param: "pieces", ...ALLOTMENT_PIECES });
   checkReason(reason);
   return changing(deps, async (tx) => {
     const reseller = isRowId(resellerId)

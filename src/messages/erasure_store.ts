@@ -88,16 +88,13 @@ async function settle(tx: Tx, { personId, force, actorId }: Settled): Promise<vo
   if (has?.is_running)
     throw new InputError("Requests of this account are running. Suspend it, and try again in a minute.");
   const balance = BigInt(String(has?.balance));
-  const what = [
-    ...(balance > 0n ? [`a balance of ${(Number(balance) / 1e9).toFixed(2)} USD`] : []),
-    ...(Number(has?.packages) > 0 ? ["packages that have not ended"] : []),
-    ...(Number(has?.orders) > 0 ? ["open orders"] : []),
-  ];
-  if (what.length > 0 && !force)
+  const [packages, orders] = [Number(has?.packages), Number(has?.orders)];
+  if ((balance > 0n || packages > 0 || orders > 0) && !force)
     throw new InputError(
-      sentence("This account still has {what}. Refund it first, or force the erasure, which gives it up.", {
-        what: what.join(" and "),
-      }),
+      sentence(
+        "This account still has something. Balance: {usd} USD. Packages that have not ended: {packages}. Open orders: {orders}. Refund it first, or force the erasure, which gives all of it up.",
+        { usd: (Number(balance) / 1e9).toFixed(2), packages, orders },
+      ),
       "force",
     );
   if (has?.is_drawn) throw new IdleMoneyError(personId);
@@ -106,9 +103,9 @@ async function settle(tx: Tx, { personId, force, actorId }: Settled): Promise<vo
       sql`select add_balance(${personId}::bigint, ${String(-balance)}::text::bigint, 'correction', 'the account was erased', ${actorId}::bigint)`,
     );
   // The queued ones first, so that none of them moves up.
-  const packages = await tx.execute(sql`
+  const unended = await tx.execute(sql`
     select id::text from packages where account_id = ${personId} and ends_at > ledger_now() order by starts_at desc`);
-  for (const { id } of packages)
+  for (const { id } of unended)
     await tx.execute(sql`select end_package(${personId}::bigint, ${String(id)}::text::bigint)`);
   await tx.execute(sql`
     update orders set status = 'withdrawn', decided_by = ${actorId}::bigint, decided_at = clock_timestamp()

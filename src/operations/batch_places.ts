@@ -1,4 +1,4 @@
-import { type ErrorCode, Refusal, sentence } from "../errors.ts";
+import { Refusal } from "../errors.ts";
 import { createSemaphore, type Places } from "../platform/semaphore.ts";
 
 /** Places in which batches of vouchers are made, in one replica: one at a time, since each writes thousands of rows. */
@@ -11,16 +11,20 @@ const WAIT_MS_MAX = 10_000;
 const RETRY_AFTER_SECONDS = 5;
 
 export function createBatchPlaces(): Places {
-  const refuse = (code: ErrorCode, words: string) =>
-    new Refusal(code, {
-      message: sentence("{words} Try again when it has ended.", { words }),
-      retryAfterSeconds: RETRY_AFTER_SECONDS,
-    });
+  const again = { retryAfterSeconds: RETRY_AFTER_SECONDS };
   return createSemaphore({
     max: AT_ONCE,
     waitingMax: WAITING_MAX,
-    shareFull: () => refuse("too_many_requests", "A batch of yours is still being made."),
-    allFull: () => refuse("service_unavailable", "Another batch is still being made."),
+    shareFull: () =>
+      new Refusal("too_many_requests", {
+        message: "A batch of yours is still being made. Try again when it has ended.",
+        ...again,
+      }),
+    allFull: () =>
+      new Refusal("service_unavailable", {
+        message: "Another batch is still being made. Try again when it has ended.",
+        ...again,
+      }),
   });
 }
 

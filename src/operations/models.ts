@@ -6,6 +6,7 @@ import { FACT_NAMES } from "../catalog/dialects.ts";
 import {
   bestMargin,
   COST_SOURCES,
+  DEARER_PARTS,
   losing,
   lossOf,
   lowestMargin,
@@ -191,9 +192,16 @@ const ModelDetails = Type.Object(
       }),
       { description: "What the requests of 30 days say of the bounds." },
     ),
-    losing: Type.Array(Type.Object({ routeId: RowId, route: Type.String(), loss: Type.String() }), {
-      description: "Routes that cost more than the price.",
-    }),
+    losing: Type.Array(
+      Type.Object({
+        routeId: RowId,
+        route: Type.String({ description: "Its provider and the provider's model." }),
+        source: oneOf(COST_SOURCES),
+        dearer: Type.Array(oneOf(DEARER_PARTS), { description: "What costs more than its price." }),
+        times: Type.Number({ description: "The highest cost of one of them, as a multiple of its price." }),
+      }),
+      { description: "Routes that cost more than the price." },
+    ),
     reports: Type.Array(
       Type.Object({
         routeId: RowId,

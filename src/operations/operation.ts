@@ -226,8 +226,9 @@ export function requireAccess(
     return;
   }
   if (scope === null) throw new Refusal("not_found");
+  const code: string = scope;
   if (!scopes.has(scope))
-    throw new Refusal("insufficient_scope", { message: sentence("This token lacks the scope {scope}.", { scope }) });
+    throw new Refusal("insufficient_scope", { message: sentence("This token lacks the scope {code}.", { code }) });
 }
 
 /** An operation without a scope is about tokens. */

@@ -4,7 +4,7 @@ import { percentilesOf } from "../books/latency_marks.ts";
 import { listRequests, type RequestQuery, type RequestRow } from "../books/requests_store.ts";
 import { operatorMoney, resellerMoney } from "../books/usage_money.ts";
 import { listUsageRecords, type UsageRow } from "../books/usage_records_store.ts";
-import { InputError, sentence } from "../errors.ts";
+import { InputError } from "../errors.ts";
 import { HOST_CHARS_MAX, MODEL_ID_CHARS_MAX } from "../limits.ts";
 import type { Db } from "../platform/db.ts";
 import { accountInScope, holderInScope, resellerInScope, resellerOf } from "./fence.ts";
@@ -235,7 +235,7 @@ export const getFigures = operation({
     if (accountId !== undefined && resellerId !== undefined)
       throw new InputError("Name an account or a reseller, not both.", "accountId");
     if ((by === "route" || by === "reseller") && caller.role !== "admin")
-      throw new InputError(sentence("Only admins see {by}s.", { by }), "by");
+      throw new InputError(by === "route" ? "Only admins see routes." : "Only admins see resellers.", "by");
     const scope = await scopeOf(deps, caller, { accountId, resellerId });
     const found = await call.read((reading) => figuresOf(reading, { ...period, scope, by }));
     const shown = (figures: Figures) => figuresFor(caller, figures);

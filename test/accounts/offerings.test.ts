@@ -46,7 +46,7 @@ test("daily: one day with 100 to 2000 requests; custom: 1 to 30 days", async () 
   await expect(add({ kind: "daily", days: 2 })).rejects.toThrow("one day");
   for (const days of [1, 30]) await add({ days });
   for (const days of [0, 31, 1.5]) await expect(add({ days })).rejects.toThrow("1 to 30");
-  for (const dailyLimit of [0, 1_000_001]) await expect(add({ dailyLimit })).rejects.toThrow("daily limit");
+  for (const dailyLimit of [0, 1_000_001]) await expect(add({ dailyLimit })).rejects.toThrow("dailyLimit");
 });
 
 test("tokens, wholesale price and models stay within their bounds", async () => {
@@ -63,11 +63,11 @@ test("tokens, wholesale price and models stay within their bounds", async () => 
     modelIds: ["chat-1"],
     wholesaleNanoUsd: 4_200_000_001n,
   });
-  await expect(add({ tokenLimit: 0 })).rejects.toThrow("token limit");
+  await expect(add({ tokenLimit: 0 })).rejects.toThrow("tokenLimit");
   await expect(add({ wholesaleNanoUsd: -1n })).rejects.toThrow("wholesale");
   await expect(add({ wholesaleNanoUsd: 10n ** 16n })).rejects.toThrow("wholesale");
   await expect(add({ modelIds: ["chat-2"] })).rejects.toThrow("no model chat-2");
-  await expect(add({ totalLimit: 0 })).rejects.toThrow("total limit");
+  await expect(add({ totalLimit: 0 })).rejects.toThrow("totalLimit");
 });
 
 test("a time zone must be known to the runtime and to Postgres; an offset is refused, because they read it in opposite ways", async () => {

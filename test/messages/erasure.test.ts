@@ -100,7 +100,9 @@ test("a person is erased: nothing of it is left but what the books and the law n
   });
   const refused = await erase(session);
   expectRefusal(refused, "validation_failed", { param: "force" });
-  expect(refused.json.error.message).toMatch(/^This account still has a balance of 1\.00 USD and open orders\./);
+  expect(refused.json.error.message).toBe(
+    "This account still has something. Balance: 1.00 USD. Packages that have not ended: 0. Open orders: 1. Refund it first, or force the erasure, which gives all of it up.",
+  );
   expect(ok(await erase(session, { force: true }))).toEqual({ erased: true });
 
   expect(await rowOf(accountId)).toMatchObject({

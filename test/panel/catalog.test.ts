@@ -239,7 +239,7 @@ describe("models", () => {
     const loss = {
       routeId: second.id,
       route: "second/backup",
-      loss: "costs 10 times the price of input, output, as its cost is set",
+      ...{ source: "set", dearer: ["input", "output"], times: 10 },
     };
     const routes = [{ marginPermille: 500 }, { marginPermille: -9_000 }];
     expect(await find("chat-two-routes")).toMatchObject({ lowestMarginPermille: -9_000, losing: [loss], routes });
@@ -252,9 +252,7 @@ describe("models", () => {
     shop.provider.next({ usage: { prompt_tokens: 1_000, completion_tokens: 100, cost: 0.009 } });
     expect((await shop.chat(customer.secret, { model: "vendor/chat-b" })).status).toBe(200);
     await until(async () => (await find("vendor/chat-b")).lowestMarginPermille !== null, SLOW_MS / 2);
-    expect((await find("vendor/chat-b")).losing).toMatchObject([
-      { loss: "costs 2 times the price of answers, as its answers of 24 hours report" },
-    ]);
+    expect((await find("vendor/chat-b")).losing).toMatchObject([{ source: "reported", dearer: ["answers"], times: 2 }]);
   });
 
   test("422 validation_failed names the wrong field of a model or price, and nothing changes", async () => {

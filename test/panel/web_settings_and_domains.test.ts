@@ -1,9 +1,11 @@
 import { describe, expect, test } from "bun:test";
 import type { DnsReport } from "../../src/accounts/dns_check.ts";
+import { instructionsFor } from "../../src/accounts/domain_records.ts";
 import { accentNote, readHex } from "../../src/panel/web/pages/brand/brand_colour.ts";
 import {
   type DomainDetails,
   doServersFail,
+  instructionsText,
   leadOf,
   nextCheckText,
   readHost,
@@ -158,6 +160,16 @@ function domainOf(facts: Partial<DomainDetails>): DomainDetails {
 }
 
 describe("the instructions for DNS records", () => {
+  test("to pass on, are in English those of the APIs", () => {
+    const domain = domainOf({
+      records: [
+        { type: "A", name: "ai.acme.com", label: "ai", value: OURS },
+        { type: "TXT", name: "_verify.ai.acme.com", label: "_verify.ai", value: "token" },
+      ],
+    });
+    expect(instructionsText(domain)).toBe(instructionsFor(domain.host, domain.records));
+  });
+
   test("deletions come first; deletions of one record type are one sentence", () => {
     const report = reportOf([
       { kind: "delete_aaaa", value: "2001:db8::1" },

@@ -99,9 +99,11 @@ function sellerEndpoints(deps: Deps) {
 /** An invoice as lists show it. */
 function listed(invoice: Invoice) {
   const { invoiceId, number, kind, orderId, buyer, lines, currency, totalNano, issuedAt, accountId } = invoice;
-  const what = lines.length === 1 ? (lines[0]?.text ?? "") : `${lines[0]?.text} and ${lines.length - 1} more`;
   return {
-    ...{ invoiceId, kind, orderId, accountId, currency, totalNano, issuedAt, what },
+    ...{ invoiceId, kind, orderId, accountId, currency, totalNano, issuedAt },
+    what: lines[0]?.text ?? "",
+    /** Lines beside the first. */
+    more: Math.max(0, lines.length - 1),
     number: numberText(number),
     title: titleOf(invoice),
     buyer: { name: buyer.name, email: buyer.email },

@@ -227,7 +227,7 @@ export function CheckboxList({
               value={typed}
               onValue={setTyped}
               placeholder={t({ message: "Filter", context: "verb" })}
-              aria-label={t`Filter ${{ what: label.toLowerCase() }}`}
+              aria-label={t`Filter ${{ what: label }}`}
               className="mb-1"
             />
           )}

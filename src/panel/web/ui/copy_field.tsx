@@ -40,7 +40,7 @@ export function CopyField({ label, value, onCopied }: { label: string; value: st
           onFocus={(event) => event.currentTarget.select()}
           className="control min-w-0 flex-1 bg-sunken font-mono text-13 text-ellipsis"
         />
-        <CopyButton value={value} what={label.toLowerCase()} size="md" {...(onCopied && { onCopied })} />
+        <CopyButton value={value} what={label} size="md" {...(onCopied && { onCopied })} />
       </div>
     </div>
   );

@@ -9,7 +9,7 @@ import { cx } from "../../ui/cx.ts";
 import { Hint } from "../../ui/hint.tsx";
 import { Section } from "../../ui/page.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
-import { type RecordRow, type ResolverView, recordRows, todoText } from "./domain_text.ts";
+import { instructionsText, type RecordRow, type ResolverView, recordRows, todoText } from "./domain_text.ts";
 
 /** The DNS records of a domain: what to set, what each resolver sees, what to do, and common causes of trouble. */
 
@@ -43,7 +43,7 @@ export function Records({ domain }: { domain: Domain }) {
       flush
       action={
         <CopyButton
-          value={domain.instructions}
+          value={instructionsText(domain)}
           what=""
           label={
             <Trans>

@@ -181,6 +181,26 @@ export function doServersFail({ resolvers }: DnsReport): boolean {
 /** What one resolver sees of a record: one entry per value. */
 export type ResolverView = { mark: "ok" | "bad" | "unknown"; words: string }[];
 
+/** What to set, in plain text, to pass on to the DNS administrator. Does not reveal the operator. */
+export function instructionsText({ host, records }: Pick<DomainDetails, "host" | "records">): string {
+  const listed = records.map(({ type, name, label, value }) => {
+    const lines = [t`Type: ${type}`, t`Name: ${label} (in full: ${name})`, t`Value: ${value}`];
+    return `${lines.map((line) => `   ${line}`).join("\n")}\n`;
+  });
+  return [
+    t`DNS records for ${host}`,
+    "",
+    t`1. Delete every CNAME and AAAA record of ${host}, and every A record of it that is not listed below.`,
+    "",
+    t`2. Add these records:`,
+    "",
+    ...listed,
+    t`3. Switch off any proxy or forwarding for these records: the name must resolve to this address.`,
+    "",
+    t`The change may take as long as the TTL of the old records. No other records of the domain need to change.`,
+  ].join("\n");
+}
+
 export type RecordRow = {
   type: "A" | "AAAA" | "CNAME" | "TXT";
   label: string;

@@ -1,4 +1,4 @@
-import { t } from "@lingui/core/macro";
+import { plural, t } from "@lingui/core/macro";
 import { Trans } from "@lingui/react/macro";
 import { useInfiniteQuery, useMutation } from "@tanstack/react-query";
 import { Download, Undo2 } from "lucide-react";
@@ -112,7 +112,11 @@ const BUYER: Column<Invoice> = {
 };
 const WHAT: Column<Invoice> = {
   head: t({ message: "For", context: "column: what an invoice is for" }),
-  cell: ({ what }) => <span className="wrap-anywhere">{what}</span>,
+  cell: ({ what, more }) => (
+    <span className="wrap-anywhere">
+      {more === 0 ? what : plural(more, { one: `${what} and # more`, other: `${what} and # more` })}
+    </span>
+  ),
 };
 const DATE: Column<Invoice> = { head: t`Date`, cell: ({ issuedAt }) => <Instant iso={issuedAt} /> };
 const AMOUNT: Column<Invoice> = {

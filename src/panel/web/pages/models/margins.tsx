@@ -9,6 +9,7 @@ import { Section } from "../../ui/page.tsx";
 import { Banner } from "../../ui/states.tsx";
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { modelHref } from "./catalog.tsx";
+import { lossText } from "./loss_text.ts";
 
 /** What is left of each model's price after its routes, for admins: the lowest first, and a warning for each route that loses money. */
 
@@ -23,11 +24,12 @@ export function Margins() {
   if (data === undefined || data.models.length === 0) return null;
   return (
     <>
-      {data.losing.map(({ modelId, routeId, route, loss }) => (
-        <Banner key={routeId} tone="bad" title={t`${modelId} loses money`}>
+      {data.losing.map(({ modelId, ...loss }) => (
+        <Banner key={loss.routeId} tone="bad" title={t`${modelId} loses money`}>
+          {lossText(loss)}{" "}
           <Trans>
-            Its route {route} {loss}. <TextLink href={modelHref(modelId)}>Open the model</TextLink> to raise its price,
-            correct the cost or switch the route off.
+            <TextLink href={modelHref(modelId)}>Open the model</TextLink> to raise its price, correct the cost or switch
+            the route off.
           </Trans>
         </Banner>
       ))}

@@ -33,6 +33,7 @@ import {
   useModelSwitching,
 } from "./catalog.tsx";
 import { dialectTitle } from "./fact_fields.tsx";
+import { lossText } from "./loss_text.ts";
 import { Margin } from "./margins.tsx";
 import { Bounds, EditBounds } from "./model_bounds.tsx";
 import { EditModel } from "./model_dialogs.tsx";
@@ -90,9 +91,9 @@ export function ModelPage({ id }: { id: string }) {
         {(loaded) => (
           <>
             <Reachable model={loaded} onAddRoute={() => dialog.open({ kind: "route", route: null })} />
-            {loaded.losing.map(({ routeId, route, loss }) => (
-              <Banner key={routeId} tone="bad" title={t`A route loses money`}>
-                {route} {loss}.
+            {loaded.losing.map((loss) => (
+              <Banner key={loss.routeId} tone="bad" title={t`A route loses money`}>
+                {lossText(loss)}
               </Banner>
             ))}
             <RoutesSection model={loaded} onOpen={(route) => dialog.open({ kind: "route", route })} />
