@@ -3,8 +3,11 @@ import { setMarkup } from "../../src/accounts/markups_store.ts";
 import { foldAll } from "../../src/books/folding_store.ts";
 import { openSlices } from "../../src/books/short_transactions_store.ts";
 import { setPrices } from "../../src/catalog/models_store.ts";
+import { fulfilOrder } from "../../src/commerce/order_fulfilment_store.ts";
+import { placeOrder } from "../../src/commerce/orders_store.ts";
+import { startRefund } from "../../src/commerce/refunds_store.ts";
 import { grantAllotment } from "../../src/ledger/allotments_store.ts";
-import { assignPackage } from "../../src/ledger/packages_store.ts";
+import { assignPackage, type Package } from "../../src/ledger/packages_store.ts";
 import { inProcessBus } from "../../src/platform/bus.ts";
 import type { ChangeDeps } from "../../src/platform/changes_store.ts";
 import type { Db } from "../../src/platform/db.ts";
@@ -18,7 +21,7 @@ import type { Person } from "../world.ts";
 
 /**
  * Usage revenue, provider cost and margin of random traffic: with overruns, markups, failovers, packages that were
- * bought in every way, and refunds. The figures equal a second computation from receipts, orders' prices and the
+ * bought in every way, orders and refunds. The figures equal a second computation from receipts, orders' prices and the
  * catalog's prices, which shares no code with the service. Source: MON-21, MON-22, MON-23, MON-24.
  */
 
@@ -73,6 +76,10 @@ beforeAll(async () => {
   await addBuyer(await resold(), { payerId, fromAllotment: true, priceNanoUsd: 7_000_000_001n });
   await addBuyer(await resold(), { payerId: null, priceNanoUsd: 3_000_000_001n });
   await addBuyer(await world.addReseller(), { payerId: "self" });
+  await addOrdered(await world.addCustomer(), { sellerId: 0, priceNano: 21_990_000_000n, endPackage: false });
+  await addOrdered(await resold(), { sellerId: payerId, priceNano: 33_330_000_000n, endPackage: true });
+  for (const [i, sellerId] of [0, payerId].entries())
+    await addTopUp(payers[i] as Payer, { sellerId, amountNanoUsd: 7_770_000_000n });
 }, SLOW_MS);
 afterAll(async () => {
   await deps.db.close();
@@ -107,6 +114,51 @@ async function addBuyer(person: Person, { payerId, fromAllotment = false, priceN
   const share = isResold ? paid : paid + price;
   sold.set(packageId, { retail: isResold ? price : share, share, units: BigInt(totalLimit) });
   payers.push({ ...person, ...(await world.addKey(person)) });
+}
+
+type Paid = { sellerId: number; paymentId: number; amountNano: bigint; endPackage: boolean };
+/** What was paid for orders, and is refunded in the middle of the traffic. */
+const paid: Paid[] = [];
+
+/** Fulfils an order as its seller does by hand, and returns its package. */
+async function fulfil(orderId: number, refund: Omit<Paid, "paymentId">): Promise<Package | null> {
+  const { package: bought } = await fulfilOrder(deps, { orderId, resellerId: null, when: "now", payWith: undefined });
+  const [payment] = await shop.world.sql`select id from payments where order_id = ${orderId}`;
+  paid.push({ ...refund, paymentId: Number(payment?.id) });
+  return bought;
+}
+
+type Ordered = { sellerId: number; priceNano: bigint; endPackage: boolean };
+
+/** An account that buys a package by an order. */
+async function addOrdered(person: Person, { sellerId, priceNano, endPackage }: Ordered): Promise<void> {
+  const { world } = shop;
+  const wholesale = 8_999_999_929n;
+  const offeringId = await world.addOffering({ dailyLimit: 777, wholesaleNanoUsd: wholesale });
+  await world.sql`insert into retail_prices values (${sellerId}, ${offeringId}, ${String(priceNano)})`;
+  const { orderId } = await placeOrder(deps, person.accountId, { kind: "package", offeringId });
+  const bought = await fulfil(orderId, { sellerId, amountNano: priceNano, endPackage });
+  if (bought === null) throw new Error("the order has no package");
+  const share = sellerId === 0 ? priceNano : wholesale;
+  sold.set(bought.packageId, { retail: sellerId === 0 ? share : priceNano, share, units: BigInt(bought.totalLimit) });
+  payers.push({ ...person, ...(await world.addKey(person)) });
+}
+
+async function addTopUp(
+  { accountId }: Payer,
+  { sellerId, amountNanoUsd }: { sellerId: number; amountNanoUsd: bigint },
+): Promise<void> {
+  const { orderId } = await placeOrder(deps, accountId, { kind: "top_up", amountNanoUsd });
+  await fulfil(orderId, { sellerId, amountNano: amountNanoUsd, endPackage: false });
+}
+
+/** Refunds a third of each payment, then the rest, which ends a package. Both change sales, and not what requests brought. */
+async function refundAll(): Promise<void> {
+  for (const { amountNano, endPackage, ...of } of paid) {
+    const third = (amountNano / 30_000_000n) * 10_000_000n;
+    await startRefund(deps, { ...of, amountNano: third, reason: null, endPackage: false });
+    await startRefund(deps, { ...of, amountNano: amountNano - third, reason: null, endPackage });
+  }
 }
 
 /** Deterministic random numbers: a test that failed fails again. */
@@ -145,9 +197,11 @@ function errorsOf(accountIds: readonly number[]): { code: string; requests: numb
 const countOf = (accountIds: readonly number[]) =>
   errorsOf(accountIds).reduce((sum, { requests }) => sum + requests, 0);
 
-async function traffic(seed: number): Promise<void> {
+/** `inTheMiddle`: what happens between two requests. */
+async function traffic(seed: number, inTheMiddle: () => Promise<void>): Promise<void> {
   const random = seeded(seed);
   for (let i = 0; i < REQUESTS; i++) {
+    if (i === REQUESTS / 2) await inTheMiddle();
     const { secret, accountId } = payers[i % payers.length] as Payer;
     const isShort = i % payers.length === 2;
     const stream = isShort || random(2) === 0;
@@ -168,10 +222,14 @@ async function traffic(seed: number): Promise<void> {
     noteError(accountId, body.model, await shop.call(path, { secret, body }));
     shop.provider.reset();
   }
-  // Money that is refunded changes a balance, not what requests brought.
-  for (const { accountId } of payers.slice(0, 2))
-    await shop.world.sql`select add_balance(${accountId}, -1000000, 'refund', 'refund', null)`;
   for (const { accountId } of payers) await until(async () => (await shop.counters(accountId)).holds === 0);
+}
+
+/** Earlier requests keep what they were charged. */
+async function changeMarkups(): Promise<void> {
+  const { accountId: resellerId } = reseller;
+  await setMarkup(deps, { resellerId, modelId: null, basisPoints: 4_999 });
+  await setMarkup(deps, { resellerId, modelId: "chat-two-routes", basisPoints: 222 });
 }
 
 type Sums = { requests: number; revenue: bigint; cost: bigint; unknown: number };
@@ -323,7 +381,7 @@ async function expectExact(): Promise<void> {
     expect(line).toMatchObject({ ...shown(account), costUnknown: null });
   }
   const customers = payers.filter(({ accountId }) => own.some((line: Row) => line.accountId === accountId));
-  expect(customers.length).toBe(6);
+  expect(customers.length).toBe(7);
   expect((await figures(seller, "")).errors).toEqual(errorsOf(customers.map(({ accountId }) => accountId)));
   expect((await figures(seller, "")).total).toMatchObject(
     await latencyAgain((row) => row.reseller === reseller.accountId),
@@ -343,19 +401,23 @@ async function expectExact(): Promise<void> {
 test(
   "figures of random traffic equal a second computation from its receipts, before and after folding",
   async () => {
-    await traffic(11);
+    await traffic(11, refundAll);
     const [seen] = await shop.world.sql`
       select count(*) filter (where shortfall_nano_usd > 0)::int as losses, count(*) filter (where upstream_model = 'backup')::int as failovers,
         count(*) filter (where charged_nano_usd > held_nano_usd)::int as overruns, count(*) filter (where markup_basis_points > 0)::int as markups,
-        count(*) filter (where provider_cost_nano_usd is null)::int as unknown, count(distinct package_id)::int as packages
+        count(*) filter (where provider_cost_nano_usd is null)::int as unknown, count(distinct package_id)::int as packages,
+        (select count(*)::int from refunds where status = 'done') as refunds
       from receipts r left join routes on routes.id = r.route_id where outcome = 'settled'`;
     for (const count of Object.values(seen ?? {})) expect([seen, count > 0]).toEqual([seen, true]);
-    expect(seen?.packages).toBe(sold.size);
+    expect(seen).toMatchObject({ packages: sold.size, refunds: 2 * paid.length });
     await expectExact();
     expect(await foldAll(openSlices(deps.db.sql))).toBe(true);
     await expectExact();
-    await traffic(12);
+    await traffic(12, changeMarkups);
     await expectExact();
+    const [markups] = await shop.world.sql`
+      select array_agg(distinct markup_basis_points order by markup_basis_points) as all from receipts where markup_basis_points > 0`;
+    expect(markups?.all).toEqual([222, 1_533, 4_999]);
   },
   SLOW_MS,
 );
