@@ -26,19 +26,40 @@ export function chatUsage(request: ChatToCharge, answer: AnswerToCount): Usage |
   // A count of zero is none: every prompt has a token, and so has every text.
   const isCounted = usage !== undefined && usage.promptTokens > 0 && (usage.completionTokens > 0 || !completionText);
   if (!isCounted || isPart || coverage === "part") return estimatedUsage(request, answer);
-  return coverage === "repeated" ? repeatedUsage(request, answer, usage) : charged(request, answer, usage, isEstimated);
+  if (coverage === "whole") return charged(request, answer, usage, isEstimated);
+  return repeatedUsage(request, answer, { usage, ...coverage });
 }
 
 async function estimatedUsage(request: ChatToCharge, answer: AnswerToCount): Promise<Usage> {
-  const counted = await estimate(request, answer);
+  const { counted } = await estimate(request, answer);
   return charged(request, answer, largerOf(counted, answer.usage), true);
 }
 
+type Repeated = { usage: ReportedUsage; firstShare: number };
+
 /** Some servers report the whole answer with each chunk, others repeat the report of the first one: the text shows which it was. */
-async function repeatedUsage(request: ChatToCharge, answer: AnswerToCount, usage: ReportedUsage): Promise<Usage> {
-  const counted = await estimate(request, answer);
-  const isOfLess = counted.completionTokens > REPEATED_TIMES_MAX * usage.completionTokens;
+async function repeatedUsage(
+  request: ChatToCharge,
+  answer: AnswerToCount,
+  { usage, firstShare }: Repeated,
+): Promise<Usage> {
+  const { counted, isRough } = await estimate(request, answer);
+  const ofAll = counted.completionTokens;
+  const isOfLess = isOfFirst(usage.completionTokens, { ofAll, firstShare, isRough });
   return charged(request, answer, isOfLess ? largerOf(counted, usage) : usage, isOfLess);
+}
+
+/**
+ * Whether a count is that of the text that had come with its first report, not of all of it: it is nearer to our count of the one than to
+ * that of the other, as quotients. An estimate by characters may be three times too large, and shows only more than that. Source: MON-15.
+ */
+function isOfFirst(
+  reported: number,
+  { ofAll, firstShare, isRough }: { ofAll: number; firstShare: number; isRough: boolean },
+): boolean {
+  if (ofAll > REPEATED_TIMES_MAX * reported) return true;
+  const ofFirst = Math.max(1, ofAll * firstShare);
+  return !isRough && reported * reported < ofFirst * ofAll;
 }
 
 function charged(
@@ -72,7 +93,10 @@ export function chargeShown(
   return showsCharge ? { mode: hold.mode, chargedNanoUsd } : undefined;
 }
 
-async function estimate({ deps, caller, prompt }: ChatToCharge, answer: AnswerToCount): Promise<ReportedUsage> {
+/** Our own count. `isRough`: that of the answer is an estimate by its characters. */
+type Estimate = { counted: ReportedUsage; isRough: boolean };
+
+async function estimate({ deps, caller, prompt }: ChatToCharge, answer: AnswerToCount): Promise<Estimate> {
   const { text, textBytes, imageTokens, fileTokens, ids } = prompt;
   const wait = answer.isPart ? "settlement" : "answer";
   const count = (of: string) => deps.tokens.count(of, caller.key, wait);
@@ -83,12 +107,13 @@ async function estimate({ deps, caller, prompt }: ChatToCharge, answer: AnswerTo
   const { completionText, completionChars = 0 } = answer;
   // What was not kept counts as the sample does.
   const share = Math.max(1, completionChars / Math.max(1, completionText.length));
-  return {
+  const counted = {
     // Never zero: a prompt without text still has its message format. Source: END-5.
     promptTokens: Math.max(1, promptTokens + ids + imageTokens + fileTokens),
     cachedTokens: 0,
     completionTokens: Math.ceil(completed.tokens * share),
   };
+  return { counted, isRough: completed.isRough === true };
 }
 
 /** The minimum that a partial answer used. The prompt does not grow, so for it the reported count is used. */

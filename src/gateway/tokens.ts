@@ -29,6 +29,8 @@ export type TokenCount = {
   tokens: number;
   /** False: an estimate, from a part of the text or only from its characters. */
   exact: boolean;
+  /** It is an estimate from characters alone. */
+  isRough?: true;
 };
 
 /** What a job has counted: the tokens of `chars` characters, of any places of the text. */
@@ -76,8 +78,9 @@ export function createTokenCounter({
       if (text === "") return { tokens: 0, exact: true };
       const job = { text: sampleOf(text), budgetMs: jobMs };
       const { tokens, chars } = await counted(jobs.run(job, { owner, waitMs: waitsMs[wait] }));
-      if (chars > 0) return { tokens: Math.ceil((tokens * text.length) / chars), exact: chars === text.length };
-      return { tokens: Math.ceil((roughTokens(job.text) * text.length) / job.text.length), exact: false };
+      const ofText = (counted: number, of: number) => Math.ceil((counted * text.length) / of);
+      if (chars > 0) return { tokens: ofText(tokens, chars), exact: chars === text.length };
+      return { tokens: ofText(roughTokens(job.text), job.text.length), exact: false, isRough: true };
     },
     close: jobs.close.bind(jobs),
   };

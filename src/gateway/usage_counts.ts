@@ -149,10 +149,10 @@ function mapOf(names: Names): NameMap {
 export type ReportedUsage = TokenCounts & { totalTokens?: number };
 
 /**
- * What of a stream its usage is of. "repeated": the last report says no more than an earlier one that had less of the text. "part": text
- * came behind the last report.
+ * What of a stream its usage is of. `firstShare`: the last report says no more than an earlier one, which had this share of the text, from 0
+ * to 1. "part": text came behind the last report.
  */
-export type UsageCoverage = "whole" | "repeated" | "part";
+export type UsageCoverage = "whole" | "part" | { firstShare: number };
 
 /** An answer whose usage is counted: as the provider reports it, or else from the text. */
 export type AnswerToCount = {

@@ -112,7 +112,7 @@ export class UsageReports {
   /** What of an answer with so much text the reports are of. Each chunk must have been marked. Source: MON-15. */
   coverageOf(textChars: number): UsageCoverage {
     if (this.#largestTextAt >= textChars) return "whole";
-    return this.#lastTextAt >= textChars ? "repeated" : "part";
+    return this.#lastTextAt >= textChars ? { firstShare: this.#largestTextAt / textChars } : "part";
   }
 
   /** Reads an answer or a chunk, wherever it has its usage. Returns whether it reports tokens. */

@@ -21,7 +21,7 @@ type Asked = { route: number; text: string; body: Record<string, unknown> };
 type Receipt = { units: number; tokens?: number[] };
 
 /** A shop with a model for each run, whose routes have providers and keys of their own: no run changes what another meets. */
-export async function openCompatShop(runs: readonly Run[]) {
+export async function openCompatShop(runs: readonly Run[], env: Record<string, string> = {}) {
   const asked = new Map<string, Asked[]>();
   const byId = new Map(runs.map((run) => [run.id, run]));
   // The path of a call says which route of which run it is: /compat-7/0/v1/chat/completions.
@@ -36,7 +36,7 @@ export async function openCompatShop(runs: readonly Run[]) {
   const urlOf = (id: string, route: number) => `http://127.0.0.1:${provider.port}/${id}/${route}/v1`;
   const shop = await openShop({
     redisUrl: "",
-    env: { PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port}` },
+    env: { PROVIDER_ALLOW_PRIVATE: `127.0.0.1:${provider.port}`, ...env },
     fill: (world) => addModels(world, { runs, apiKey, urlOf }),
   });
   const { sql } = shop.world;

@@ -231,13 +231,13 @@ test("in an overload a text is estimated at once if it fits in no queue of two f
   const counts = Array.from({ length: 300 }, () => count("abcd", silent));
   expect((await atOnce(counts)).length).toBe(100);
   silent.close();
-  expect(await Promise.all(counts)).toEqual(Array(300).fill({ tokens: 3, exact: false }));
+  expect(await Promise.all(counts)).toEqual(Array(300).fill({ tokens: 3, exact: false, isRough: true }));
 });
 
 test("a text that waited for its time is estimated, whatever waits for it", async () => {
   const silent = silentCounter({ ...PATIENT, waitsMs: { reservation: 1, answer: 2, settlement: 3 } });
   for (const wait of ["reservation", "answer", "settlement"] as const)
-    expect(await silent.count("abcd", OWNER, wait)).toEqual({ tokens: 3, exact: false });
+    expect(await silent.count("abcd", OWNER, wait)).toEqual({ tokens: 3, exact: false, isRough: true });
   silent.close();
 });
 
@@ -261,7 +261,7 @@ test("a stuck worker is ended, its text is estimated, and the others are counted
     limits: { ...PATIENT, stuckMs: 500 },
   });
   expect(await Promise.all([count("a", one), count("b", one)])).toEqual([
-    { tokens: 1, exact: false },
+    { tokens: 1, exact: false, isRough: true },
     { tokens: 7, exact: true },
   ]);
   expect(lines[0]).toMatchObject({ why: "stuck" });
@@ -277,7 +277,7 @@ test("texts are estimated if the worker cannot start, and its starts are limited
     },
     limits: { ...PATIENT, waitsMs: { reservation: 500, answer: 500, settlement: 500 } },
   });
-  expect(await count("abcd", one)).toEqual({ tokens: 3, exact: false });
+  expect(await count("abcd", one)).toEqual({ tokens: 3, exact: false, isRough: true });
   expect(started).toBe(1);
   one.close();
 });
@@ -292,6 +292,6 @@ test("texts are estimated after close, and the process can end", async () => {
     counter.close();
     console.log(JSON.stringify(await counter.count("hello", owner, "settlement")));`;
   const child = Bun.spawn([process.execPath, "-e", script], { stdout: "pipe", stderr: "inherit" });
-  expect((await new Response(child.stdout).text()).trim()).toBe('{"tokens":3,"exact":false}');
+  expect((await new Response(child.stdout).text()).trim()).toBe('{"tokens":3,"exact":false,"isRough":true}');
   expect(await child.exited).toBe(0);
 });

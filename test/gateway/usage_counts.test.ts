@@ -209,8 +209,9 @@ describe("the reports of a stream", () => {
     };
     expect(coverageOf(["To"], ["ll"], ["", 2])).toBe("whole");
     expect(coverageOf(["To", 1], ["ll", 2], ["", 2])).toBe("whole");
-    expect(coverageOf(["To", 1], ["ll", 1])).toBe("repeated");
-    expect(coverageOf(["To", 1], ["ll"], ["", 1])).toBe("repeated");
+    expect(coverageOf(["To", 1], ["ll", 1])).toEqual({ firstShare: 0.5 });
+    expect(coverageOf(["To", 1], ["ll"], ["", 1])).toEqual({ firstShare: 0.5 });
+    expect(coverageOf(["", 1], ["Toll", 1])).toEqual({ firstShare: 0 });
     expect(coverageOf(["To", 1], ["ll"])).toBe("part");
     expect(coverageOf(["", 1], ["Toll"])).toBe("part");
     expect(coverageOf(["To", 1], ["l", 2], ["l"])).toBe("part");
