@@ -32,16 +32,19 @@ export async function erasePerson(deps: ChangeDeps, { personId, email, force }: 
   if (!person) throw new Refusal("not_found");
   if (email.trim().toLowerCase() !== person.email.toLowerCase())
     throw new InputError("This is not the e-mail address of the account.", "email");
+  let goesOn = false;
   const erase = async (tx: Tx) => {
     // A role never changes.
     if (person.role === "reseller") await lockTenant(tx, personId);
     else await lockAccounts(tx, [personId]);
     if (person.role === "admin") await checkOtherAdmins(tx, personId);
-    await requireNobodyElse(tx, person);
-    await settle(tx, { personId, force, actorId: deps.by?.accountId ?? null });
-    await stopAutomatic(tx, personId);
-    await eraseTables(tx, person);
-    await eraseInAudit(tx, person);
+    goesOn = await requireNobodyElse(tx, person);
+    if (!goesOn) {
+      await settle(tx, { personId, force, actorId: deps.by?.accountId ?? null });
+      await stopAutomatic(tx, personId);
+    }
+    await eraseTables(tx, person, goesOn);
+    await eraseInAudit(tx, person, goesOn);
     // Behind the deletion of all that waits for this address: this one is still sent, and not kept then.
     const { email: address, language } = person;
     await tell(tx, { kind: "account_erased", accountId: person.resellerId ?? 0, data: { address, language } });
@@ -51,28 +54,32 @@ export async function erasePerson(deps: ChangeDeps, { personId, email, force }: 
   const by = isOwn && deps.by ? { by: { ...deps.by, beforeCommit: undefined } } : {};
   await changing({ ...deps, ...by }, erase, {
     protects: true,
-    endsTenantRight: () => person.role === "reseller",
+    endsTenantRight: () => person.role === "reseller" && !goesOn,
   });
 }
 
-/** Throws InputError if others depend on the account. */
-async function requireNobodyElse(tx: Tx, { accountId }: Account): Promise<void> {
+/** Whether the account goes on, because others own it: then only its person is erased. Throws InputError if others depend on either. */
+async function requireNobodyElse(tx: Tx, { accountId }: Account): Promise<boolean> {
   const [found] = await tx.execute(sql`
-    select (select erased_at is not null from accounts where id = ${accountId}) as is_erased,
+    select (select erased_at is not null or email = 'erased-' || id || '@erased.invalid' from accounts where id = ${accountId}) as is_erased,
       exists(select from accounts where reseller_id = ${accountId} and erased_at is null) as has_customers,
       exists(select from members where account_id = ${accountId} and person_id <> ${accountId}) as has_members,
+      exists(select from members where account_id = ${accountId} and person_id <> ${accountId} and role = 'owner') as goes_on,
       (select min(a.name) from members m join accounts a on a.id = m.account_id
         where m.person_id = ${accountId} and m.account_id <> ${accountId} and m.role = 'owner'
           and not exists (select from members o where o.account_id = m.account_id and o.role = 'owner' and o.person_id <> ${accountId})) as only_owner_of`);
   if (found?.is_erased) throw new InputError("This account is erased already.");
-  if (found?.has_customers) throw new InputError("This reseller has customers. Erase them first.");
-  if (found?.has_members) throw new InputError("Other people are members of this account. Remove them first.");
+  const goesOn = found?.goes_on === true;
+  if (found?.has_members && !goesOn)
+    throw new InputError("Other people are members of this account. Make one of them an owner, or remove them first.");
+  if (found?.has_customers && !goesOn) throw new InputError("This reseller has customers. Erase them first.");
   if (typeof found?.only_owner_of === "string")
     throw new InputError(
       sentence("This is the only owner of {only_owner_of}. Make another member an owner first.", {
         only_owner_of: found.only_owner_of,
       }),
     );
+  return goesOn;
 }
 
 type Settled = { personId: number; force: boolean; actorId: number | null };
@@ -112,30 +119,37 @@ async function settle(tx: Tx, { personId, force, actorId }: Settled): Promise<vo
     where account_id = ${personId} and status = 'open'`);
 }
 
-async function eraseTables(tx: Tx, { accountId, email }: Account): Promise<void> {
+/** Of an account that goes on: its name and address, which were those of its person. */
+const NAMELESS =
+  "email = 'erased-' || id || '@erased.invalid', name = 'Account ' || id, password_hash = null, totp_ciphertext = null, totp_enabled_at = null";
+
+async function eraseTables(tx: Tx, { accountId, email }: Account, goesOn: boolean): Promise<void> {
   const person = sql`with person as (select ${accountId}::bigint as id, ${email.toLowerCase()}::text as email)`;
-  await tx.execute(sql`update sessions set viewing_account_id = null where viewing_account_id = ${accountId}`);
+  if (!goesOn)
+    await tx.execute(sql`update sessions set viewing_account_id = null where viewing_account_id = ${accountId}`);
   // The account itself comes last: others find their rows by its address.
   const [account, ...others] = PERSONAL_TABLES;
-  for (const { table, of, erased } of account === undefined ? [] : [...others, account]) {
-    if (erased === "kept") continue;
-    const where = sql.raw(withPerson(of));
+  for (const { table, of, alone, erased } of account === undefined ? [] : [...others, account]) {
+    const rows = goesOn ? alone : of;
+    if (erased === "kept" || rows === undefined) continue;
+    const where = sql.raw(withPerson(rows));
     await tx.execute(
       erased === "deleted"
         ? sql`${person} delete from ${sql.raw(table)} where ${where}`
-        : sql`${person} update ${sql.raw(table)} set ${sql.raw(erased.set)} where ${where}`,
+        : sql`${person} update ${sql.raw(table)} set ${sql.raw(goesOn && table === "accounts" ? NAMELESS : erased.set)} where ${where}`,
     );
   }
 }
 
 /** Also in the entries that this erasure has written. */
-async function eraseInAudit(tx: Tx, { accountId, email }: Account): Promise<void> {
+async function eraseInAudit(tx: Tx, { accountId, email }: Account, goesOn: boolean): Promise<void> {
   const erased = (values: "before" | "after") => sql`(
     select jsonb_object_agg(key, case when key = any(${PERSONAL_KEYS}::text::text[]) and value <> 'null' then '"(erased)"' else value end)
     from jsonb_each(${sql.raw(values)}))`;
+  const persons = `{${PERSONAL_TABLES.flatMap(({ table, alone }) => (alone === undefined || table === "api_tokens" ? [] : [table])).join(",")}}`;
   await tx.execute(sql`
     update audit_entries set before = ${erased("before")}, after = ${erased("after")}
-    where (account_id = ${accountId} or (subject = 'member_invitations'
+    where (account_id = ${accountId} and (not ${goesOn} or subject = any(${persons}::text::text[])) or (subject = 'member_invitations'
         and lower(coalesce(after ->> 'email', before ->> 'email')) = ${email.toLowerCase()}))
       and (before ?| ${PERSONAL_KEYS}::text::text[] or after ?| ${PERSONAL_KEYS}::text::text[])`);
 }

@@ -98,6 +98,8 @@ export const OWN_WEBHOOK_KINDS = kindsWith(({ webhooks }) => webhooks === "accou
 /** Kinds of which the seller's webhooks are called, for each of its customers. */
 export const SELLER_WEBHOOK_KINDS = kindsWith(({ webhooks }) => webhooks === "seller" || webhooks === "both");
 
+/** About how a person signs in, and not about an account. */
+export const PERSONS_KINDS = kindsWith(({ to, members }) => to === "account" && members === undefined);
 /** Which members are mailed of each kind; a kind that is missing is mailed to the person whom it is about. */
 export const MAILED_MEMBERS = Object.fromEntries(
   MESSAGE_KINDS.flatMap((kind) => {

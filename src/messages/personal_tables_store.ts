@@ -4,6 +4,8 @@
  * Source: RET-7, RET-8.
  */
 
+import { PERSONS_KINDS } from "./kinds.ts";
+
 export type PersonalTable = {
   table: string;
   /** Its columns in an export; null: it is not exported, because it has nothing that a person could read. */
@@ -12,12 +14,17 @@ export type PersonalTable = {
   of: string;
   /** What an erasure does. `kept`: nothing. A text: the assignments of an UPDATE. */
   erased: "deleted" | "kept" | { set: string };
+  /** Which of its rows are those of the person alone, and not of the account: they are erased too if the account goes on. Missing: none. */
+  alone?: string;
   /** For people: what happens, and why. */
   says: string;
 };
 
 const OWN = "account_id = $1";
 const SELLER = "(select coalesce(reseller_id, 0) from accounts where id = $1)";
+const MAILED_BY_SELLER = `(account_id = ${SELLER} and lower(data ->> 'address') = $2)`;
+const MAILED_THERE = `(tenant_id = ${SELLER} and channel = 'mail' and lower(address) = $2)`;
+const UNUSED = "not exists (select from outbox_deliveries where recipient_id = outbox_recipients.id)";
 const NUMBERS = "kept: numbers, without a name";
 const BOOKS = "kept: the books count it";
 
@@ -31,17 +38,35 @@ export const PERSONAL_TABLES: readonly PersonalTable[] = [
       set: `email = 'erased-' || id || '@erased.invalid', name = 'Erased ' || id, password_hash = null, totp_ciphertext = null,
         totp_enabled_at = null, status = 'suspended', suspended_by_operator = true, erased_at = ledger_now()`,
     },
+    alone: "id = $1",
     says: "name and address are replaced, password and second factor deleted, the account is suspended for good",
   },
-  gone("sessions", "host, user_agent, address, created_at, seen_at, expires_at", "$1 in (account_id, work_account_id)"),
-  gone("recovery_codes", null),
-  gone("links", "kind, created_at, expires_at"),
-  gone("passkeys", "name, host, transports, created_at, last_used_at"),
-  gone("identities", "email, created_at, last_used_at"),
-  gone("email_changes", "old_email, new_email, outcome, created_at"),
-  gone("members", "account_id, role, created_at", "person_id = $1 and account_id <> $1"),
-  gone("member_invitations", "account_id, email, role, outcome, created_at", "account_id = $1 or lower(email) = $2"),
-  gone("sign_ups", "seller_id, email, name, accepted_at", `lower(email) = $2 and seller_id = ${SELLER}`),
+  {
+    ...gone(
+      "sessions",
+      "host, user_agent, address, created_at, seen_at, expires_at",
+      "$1 in (account_id, work_account_id)",
+    ),
+    alone: OWN,
+  },
+  ofPerson(gone("recovery_codes", null)),
+  ofPerson(gone("links", "kind, created_at, expires_at")),
+  ofPerson(gone("passkeys", "name, host, transports, created_at, last_used_at")),
+  ofPerson(gone("identities", "email, created_at, last_used_at")),
+  ofPerson(gone("email_changes", "old_email, new_email, outcome, created_at")),
+  {
+    ...gone("members", "account_id, role, created_at", "person_id = $1 and account_id <> $1"),
+    alone: "person_id = $1",
+  },
+  {
+    ...gone(
+      "member_invitations",
+      "account_id, email, role, outcome, created_at",
+      "account_id = $1 or lower(email) = $2",
+    ),
+    alone: "lower(email) = $2",
+  },
+  ofPerson(gone("sign_ups", "seller_id, email, name, accepted_at", `lower(email) = $2 and seller_id = ${SELLER}`)),
   {
     table: "signed_up",
     exported: "seller_id, accepted_at, confirmed_at, terms_url, privacy_url, trial",
@@ -64,6 +89,7 @@ export const PERSONAL_TABLES: readonly PersonalTable[] = [
     erased: {
       set: "name = 'erased', networks = null, status = 'revoked', revoked_at = coalesce(revoked_at, clock_timestamp())",
     },
+    alone: "made_by = $1",
     says: "revoked, and their names replaced",
   },
   gone("api_writes", null),
@@ -71,14 +97,21 @@ export const PERSONAL_TABLES: readonly PersonalTable[] = [
   gone("stored_responses", "id, created_at"),
   gone("webhook_endpoints", "url, kinds, enabled, created_at"),
   gone("mail_servers", "host, port, from_address, from_name", "reseller_id = $1"),
-  gone("muted_mails", "kind"),
-  gone("outbox_deliveries", "status, attempts, created_at, ended_at"),
+  ofPerson(gone("muted_mails", "kind")),
+  {
+    ...gone("outbox_deliveries", "status, attempts, created_at, ended_at"),
+    alone: `${OWN} and endpoint_id is null`,
+  },
   // A mail to an address that has no account yet is the seller's.
-  gone("outbox_messages", "kind, created_at", `${OWN} or (account_id = ${SELLER} and lower(data ->> 'address') = $2)`),
+  {
+    ...gone("outbox_messages", "kind, created_at", `${OWN} or ${MAILED_BY_SELLER}`),
+    alone: `${OWN} and kind in ('${PERSONS_KINDS.join("', '")}') or ${MAILED_BY_SELLER}`,
+  },
   {
     table: "outbox_recipients",
     exported: "channel, address",
-    of: `(${OWN} or (tenant_id = ${SELLER} and channel = 'mail' and lower(address) = $2)) and not exists (select from outbox_deliveries where recipient_id = outbox_recipients.id)`,
+    of: `(${OWN} or ${MAILED_THERE}) and ${UNUSED}`,
+    alone: `${MAILED_THERE} and ${UNUSED}`,
     erased: "deleted",
     says: "deleted, unless another account is mailed there too",
   },
@@ -185,6 +218,11 @@ export const IMPERSONAL_TABLES = [
 
 function gone(table: string, exported: string | null, of = OWN): PersonalTable {
   return { table, exported, of, erased: "deleted", says: "deleted" };
+}
+
+/** Its rows are the person's, also if the account goes on. */
+function ofPerson(table: PersonalTable): PersonalTable {
+  return { ...table, alone: table.of };
 }
 
 function kept(table: string, exported: string, says: string): PersonalTable {

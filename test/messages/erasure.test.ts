@@ -204,17 +204,62 @@ test("the last active admin, an account with other members, and the only owner o
   await world.sql`update accounts set status = 'suspended' where role = 'admin' and id <> ${admin.accountId}`;
   expect((await erase(admin)).json.error.message).toBe("This is the only active admin. Nobody could undo it.");
   const account = await world.addCustomer();
-  const owner = await world.addMember(account, "owner");
+  const owner = await world.addMember(account, "developer");
   const session = await signInTo(shop, account);
   expect((await erase(session)).json.error.message).toBe(
-    "Other people are members of this account. Remove them first.",
+    "Other people are members of this account. Make one of them an owner, or remove them first.",
   );
+  await world.sql`update members set role = 'owner' where account_id = ${account.accountId} and person_id = ${owner.accountId}`;
   await world.sql`delete from members where account_id = ${account.accountId} and person_id = ${account.accountId}`;
   const member = await signInTo(shop, owner);
   const [{ name } = { name: "" }] = await world.sql`select name from accounts where id = ${account.accountId}`;
   expect((await erase(member)).json.error.message).toBe(
     `This is the only owner of ${name}. Make another member an owner first.`,
   );
+});
+
+test("who began an account that others own too is erased alone: the account goes on without their name, also when they had left it", async () => {
+  const { world } = shop;
+  const admin = await signInTo(shop, await world.addAdmin());
+  for (const hasLeft of [false, true]) {
+    const founder = await livedIn(hasLeft ? "quagga" : "okapi");
+    const { accountId } = founder;
+    const session = await signInTo(shop, await world.addMember(founder, "owner"));
+    const now = async () => {
+      const [balance] =
+        await world.sql`select balance_nano_usd::text as left from balances where account_id = ${accountId}`;
+      const orders = await world.sql`select status, note from orders where account_id = ${accountId}`;
+      return { left: balance?.left, orders: [...orders] };
+    };
+    const before = await now();
+    if (hasLeft) {
+      await world.sql`delete from members where account_id = ${accountId} and person_id = ${accountId}`;
+      ok(await admin.post(`/people/${accountId}/erase`, { email: founder.session.email, proof }));
+    } else ok(await erase(founder.session));
+    expect(await rowOf(accountId)).toEqual({
+      ...{ email: `erased-${accountId}@erased.invalid`, name: `Account ${accountId}`, status: "active" },
+      ...{ password_hash: null, erased_at: null },
+    });
+    // The account is as it was: its money, its order, its key, its other owner.
+    expect(await now()).toEqual(before);
+    expect((await shop.chat(founder.key.secret)).status).toBe(200);
+    await until(async () => ok(await session.get("/me")).account.name === `Account ${accountId}`);
+    expect(ok(await session.get("/members")).members).toMatchObject([{ role: "owner" }]);
+    // Of the person nothing is left: no session, no name in the audit log.
+    expect((await founder.session.get("/me")).status).toBe(401);
+    const named = await world.sql`
+      select subject from audit_entries where account_id = ${accountId} and (before::text ~ 'Zoe ' or after::text ~ 'Zoe ')`;
+    expect([...named]).toEqual([]);
+    const told = await world.sql`select kind from outbox_messages where data ->> 'address' = ${founder.session.email}`;
+    expect(told.map(({ kind }) => kind)).toEqual(["account_erased"]);
+    const again = await admin.post(`/people/${accountId}/erase`, {
+      email: `erased-${accountId}@erased.invalid`,
+      proof,
+    });
+    expect(again.json.error.message).toBe("This account is erased already.");
+  }
+  await untilNothingIsDrawn(shop);
+  expect(await world.unbalanced()).toEqual([]);
 });
 
 test("an account whose requests run is not erased", async () => {
