@@ -2,8 +2,9 @@ import { afterAll, afterEach, beforeAll, describe, expect, test } from "bun:test
 import { randomBytes } from "node:crypto";
 import { Redis } from "ioredis";
 import { type Service, startRedis } from "../../scripts/services.ts";
-import { newApiKey } from "../../src/platform/crypto.ts";
-import { PANEL, type PanelSession, signInTo } from "../panel/panel_client.ts";
+import { newApiKey, randomToken } from "../../src/platform/crypto.ts";
+import { PANEL, PASSWORD, type PanelSession, signInTo } from "../panel/panel_client.ts";
+import { OTHER_ROUTES, ROUTE_TABLE } from "../panel/route_table.ts";
 import { sleep, until } from "../platform/own_redis.ts";
 import type { ReplicaProcess } from "../replica.ts";
 import { closeBalanced, expectRefusal } from "./checks.ts";
@@ -124,6 +125,59 @@ function floodUntil(secret: string, { origin }: ReplicaProcess) {
     },
   };
 }
+
+/** What is sent to endpoints that need no account, where it gets to a look-up. */
+const OPEN_BODIES: Readonly<Record<string, unknown>> = {
+  "POST /sign-in": { email: "nobody@tollgate.test", password: PASSWORD },
+  "POST /sign-in/forgot": { email: "nobody@tollgate.test" },
+  "POST /sign-in/identity": { identityProviderId: 1 },
+  "POST /sign-in/identity/finish": { query: "code=none&state=none" },
+  "POST /email-changes/:token": { answer: "cancel" },
+  "POST /join/:token": { password: PASSWORD },
+  "POST /links/:token": { password: PASSWORD },
+};
+/** Of every panel endpoint that needs no session, and of the other pages for anyone: what is asked, as often as it is called. */
+const OPEN_ENDPOINTS: readonly (readonly [string, () => { path: string; method: string; body?: unknown }])[] = [
+  ...Object.entries(ROUTE_TABLE)
+    .filter(([, { who }]) => who === "open")
+    .map(([name]) => {
+      const [method = "", path = ""] = name.split(" ");
+      const body = method === "GET" ? {} : { body: OPEN_BODIES[name] ?? {} };
+      return [name, () => ({ path: `/api/panel${path.replace(":token", randomToken(32))}`, method, ...body })] as const;
+    }),
+  ...Object.entries(OTHER_ROUTES)
+    .filter(([, { who }]) => who === "anyone")
+    .map(([name, { call }]) => [name, () => ({ ...call, method: name.split(" ")[0] ?? "" })] as const),
+];
+
+describe("from one address, without an account", () => {
+  /** More than any limit of such an endpoint, in its window. */
+  const BEFORE = 80;
+  /** All at once, so that those that are looked up in batches are in few. */
+  const COUNTED = 40;
+  /** Of a limit of five a minute, while a minute ends; or of a statement that a replica sends by itself once a minute. */
+  const STATEMENTS_MAX = 12;
+  let few: ReplicaProcess;
+  beforeAll(async () => {
+    few = await shop.start({ RATE_PER_MINUTE: "5", TRUSTED_PROXIES: "127.0.0.1,::1" });
+  });
+  afterAll(() => few.kill());
+
+  test.each(OPEN_ENDPOINTS)(
+    "%s is limited, asks the database nothing, or asks it for many requests together",
+    async (name, asked) => {
+      const address = `198.51.100.${1 + OPEN_ENDPOINTS.findIndex(([other]) => other === name)}`;
+      const headers = { origin: `http://${PANEL}`, "x-forwarded-for": address };
+      const send = () => shop.call(asked().path, { ...asked(), origin: few.origin, host: PANEL, headers });
+      await flood(BEFORE, send);
+      let counts: Record<string, number> = {};
+      const statements = await statementsOf(async () => {
+        counts = await flood(COUNTED, send, COUNTED);
+      });
+      expect({ isFew: statements <= STATEMENTS_MAX, counts, statements }).toEqual({ isFew: true, counts, statements });
+    },
+  );
+});
 
 describe("2,000 requests", () => {
   test("on a used-up key cost a few statements and no provider call; every refusal is counted", async () => {

@@ -42,8 +42,9 @@ type LimiterDeps = Pick<Deps, "signInLimiter">;
 
 export const checkSignUpBody = checker(SignUpBody);
 
-/** What the form shows. `isOpen` false: nobody can sign up. */
-export async function signUpForm(deps: Deps, { host: { resellerId } }: Pick<Arrival, "host">) {
+/** What the form shows. `isOpen` false: nobody can sign up. Throws too_many_requests: it is read from the database for each. */
+export async function signUpForm(deps: Deps, { host: { resellerId }, network }: Arrival) {
+  await deps.limiter.take(`sign-up-form:${network}`);
   const settings = await inTime(settingsOf(deps, resellerId));
   const { isOpen, termsUrl, privacyUrl, trial, trialName } = settings;
   if (!isOpen) return { isOpen, termsUrl: null, privacyUrl: null, trial: null };
