@@ -81,12 +81,17 @@ test("house: every file is used: imported, started by name, or a test", () => {
 });
 
 /** Libraries that cost megabytes and milliseconds, and that most replicas never use. */
-const LOADED_LATER = ["pdfkit", "sharp", "nodemailer", "@simplewebauthn/server", "stdnum"];
+const LOADED_LATER = ["pdfkit", "sharp", "nodemailer", "@simplewebauthn/server", "stdnum", "stripe", "tldts"];
 
-test("house: a replica loads the libraries of PDF files, pictures, mail, passkeys and VAT numbers with their first use", () => {
-  const loaded = packagesAtStart(sources, "src/replica.ts");
-  expect(LOADED_LATER.filter((name) => loaded.has(name))).toEqual([]);
-  expect(loaded).toContain("elysia");
+test("house: replicas and commands load the libraries of PDF files, pictures, mail, passkeys, VAT numbers, payments and registered domains with their first use", () => {
+  for (const [entry, needed] of [
+    ["src/replica.ts", "elysia"],
+    ["src/cli.ts", "commander"],
+  ] as const) {
+    const loaded = packagesAtStart(sources, entry);
+    expect(LOADED_LATER.filter((name) => loaded.has(name))).toEqual([]);
+    expect(loaded).toContain(needed);
+  }
 });
 
 /** For each rule: small files that break it, and files that keep it. */

@@ -1,7 +1,6 @@
 import { domainToASCII } from "node:url";
 import { disposableEmailBlocklistSet } from "disposable-email-domains-js";
 import mailProviders from "email-providers/all.json" with { type: "json" };
-import { getDomain } from "tldts";
 import { InputError, sentence } from "../errors.ts";
 import { MAIL_DOMAINS_MAX } from "../limits.ts";
 import { lazily } from "../platform/lazily.ts";
@@ -56,11 +55,17 @@ function isDisposable(domain: string): boolean {
  * The domain whose owner can make any number of mailboxes at an address's domain: the one that was registered. null: anyone gets a mailbox
  * there, as at Gmail, or the seller names the domain as allowed. Source: SUP-10.
  */
-export function ownedDomainOf(email: string, { allowedDomains }: Pick<DomainRules, "allowedDomains">): string | null {
+export async function ownedDomainOf(
+  email: string,
+  { allowedDomains }: Pick<DomainRules, "allowedDomains">,
+): Promise<string | null> {
   const domain = mailDomainOf(email);
   if (isBelow(domain, allowedDomains)) return null;
   const isPublic = parentsOf(domain).some((one) => providers().has(one)) && !isDisposable(domain);
-  return isPublic ? null : (getDomain(domain, { allowPrivateDomains: true }) ?? domain);
+  if (isPublic) return null;
+  // The list of all registries takes longer to load than all of this file.
+  const { getDomain } = await import("tldts");
+  return getDomain(domain, { allowPrivateDomains: true }) ?? domain;
 }
 
 /** "a.b.example" → "a.b.example", "b.example". */

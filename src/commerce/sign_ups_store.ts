@@ -223,7 +223,7 @@ export async function addSignedUp(
   const resellerId = sellerId === OPERATOR ? null : sellerId;
   const { accountId } = await insertAccount(tx, { role: "customer", email, name, language, resellerId, passwordHash });
   await tx.delete(signUps).where(and(eq(signUps.sellerId, sellerId), eq(signUps.email, email)));
-  const person = { personDigest: personDigestOf(email), ownedDomain: ownedDomainOf(email, settings) };
+  const person = { personDigest: personDigestOf(email), ownedDomain: await ownedDomainOf(email, settings) };
   const trial = await insertSignedUp(tx, { accountId, sellerId, ...accepted, ...person }, settings.trial);
   await tell(tx, { kind: "customer_signed_up", accountId, data: { name, email, trial } });
   return { accountId };

@@ -1,4 +1,4 @@
-import Stripe from "stripe";
+import type Stripe from "stripe";
 import { InputError, Refusal, sentence } from "../errors.ts";
 import type { ChangeDeps } from "../platform/changes_store.ts";
 import type { Secret } from "../platform/crypto.ts";
@@ -6,7 +6,7 @@ import { anyCustomerOf } from "./cards_store.ts";
 import { type Asked, closeCheckout, openPagesOf } from "./checkouts_store.ts";
 import { type StripeSecrets, setStripe, stripeSecretsOf } from "./payment_settings_store.ts";
 import { hasFailed, type StripeDeps, takeSession } from "./stripe_checkout.ts";
-import { createStripe, isBarredFromRefunds, isMissing } from "./stripe_client.ts";
+import { createStripe, isBarredFromRefunds, isMissing, isStripeError } from "./stripe_client.ts";
 import { settleRefunds } from "./stripe_refunds.ts";
 import { requireUsable } from "./test_money.ts";
 
@@ -61,7 +61,7 @@ async function isOfAccount(
   page: Asked | undefined,
 ): Promise<boolean> {
   const customerId = page === undefined ? await anyCustomerOf(deps, sellerId) : null;
-  const stripe = createStripe(deps.config, apiKey);
+  const stripe = await createStripe(deps.config, apiKey);
   try {
     if (page !== undefined) await stripe.checkout.sessions.retrieve(String(page.sessionId));
     else if (customerId !== null) await stripe.customers.retrieve(customerId);
@@ -74,7 +74,7 @@ async function isOfAccount(
 }
 
 async function endPages(deps: StripeDeps, apiKey: Secret, pages: readonly Asked[]): Promise<void> {
-  const stripe = createStripe(deps.config, apiKey);
+  const stripe = await createStripe(deps.config, apiKey);
   const paying: string[] = [];
   for (let start = 0; start < pages.length; start += AT_ONCE) {
     const ended = pages.slice(start, start + AT_ONCE).map(async (page) => {
@@ -106,10 +106,9 @@ async function endPage(deps: StripeDeps, stripe: Stripe, page: Asked): Promise<b
     const isPending = session.status === "complete" && session.payment_status === "unpaid" && !failed;
     if (isPending && orderIsOpen) return false;
   } catch (error) {
-    if (!(error instanceof Stripe.errors.StripeError)) throw error;
+    if (!isStripeError(error, "StripeError")) throw error;
     deps.log.warn({ err: error, sellerId, sessionId }, "a checkout page of Stripe could not be expired");
-    const { StripeAuthenticationError, StripePermissionError } = Stripe.errors;
-    const isRefused = error instanceof StripeAuthenticationError || error instanceof StripePermissionError;
+    const isRefused = isStripeError(error, "StripeAuthenticationError", "StripePermissionError");
     if (!isRefused && !isMissing(error)) throw notAsked();
     // It cannot be expired, but it expires by itself.
     if (isRefused && !page.hasEnded) throw keyRefused(page);

@@ -1,4 +1,4 @@
-import Stripe from "stripe";
+import type Stripe from "stripe";
 import { InputError } from "../errors.ts";
 import {
   type CardPlace,
@@ -16,7 +16,7 @@ import {
 } from "./cards_store.ts";
 import { stripeSecretsOf } from "./payment_settings_store.ts";
 import type { StripeDeps } from "./stripe_checkout.ts";
-import { asStripeRefusal, createStripe, isMissing } from "./stripe_client.ts";
+import { asStripeRefusal, createStripe, isMissing, isStripeError } from "./stripe_client.ts";
 import { isUsable, modeOf, paysInMode } from "./test_money.ts";
 
 /**
@@ -44,7 +44,8 @@ export async function openSetup(
   const setup = await setupOf(deps, place);
   const customer = await customerOf(deps, place);
   try {
-    const session = await createStripe(deps.config, apiKey).checkout.sessions.create(
+    const { sessions } = (await createStripe(deps.config, apiKey)).checkout;
+    const session = await sessions.create(
       {
         mode: "setup",
         allowed_payment_method_types: ["card"],
@@ -62,7 +63,7 @@ export async function openSetup(
   } catch (error) {
     deps.log.warn({ err: error, sellerId }, "a page of Stripe to save a card could not be opened");
     // Without an answer the page may exist: the same key finds it.
-    if (!(error instanceof Stripe.errors.StripeConnectionError)) await dropSetup(deps, setup);
+    if (!isStripeError(error, "StripeConnectionError")) await dropSetup(deps, setup);
     throw asStripeRefusal(error);
   }
 }
@@ -93,7 +94,8 @@ export async function takeSetup(deps: StripeDeps, sellerId: number, sessionId: s
   if (!(await isSetupOpen(deps, sellerId, sessionId))) return;
   const secrets = await stripeSecretsOf(deps, sellerId);
   if (secrets === undefined) return;
-  const session = await createStripe(deps.config, secrets.apiKey).checkout.sessions.retrieve(sessionId, {
+  const { sessions } = (await createStripe(deps.config, secrets.apiKey)).checkout;
+  const session = await sessions.retrieve(sessionId, {
     expand: ["setup_intent.payment_method"],
   });
   if (session.status === "expired") return await closeSetup(deps, sellerId, sessionId);
@@ -114,7 +116,7 @@ export async function forgetRemoved(deps: StripeDeps): Promise<void> {
     try {
       const secrets = await stripeSecretsOf(deps, place.sellerId);
       for (const id of paymentMethodIds) {
-        if (secrets !== undefined) await detach(createStripe(deps.config, secrets.apiKey), id);
+        if (secrets !== undefined) await detach(await createStripe(deps.config, secrets.apiKey), id);
         await noteDetached(deps, place, id);
       }
     } catch (err) {
@@ -128,6 +130,6 @@ async function detach(stripe: Stripe, paymentMethodId: string): Promise<void> {
     await stripe.paymentMethods.detach(paymentMethodId);
   } catch (error) {
     // It is no customer's any more.
-    if (!(error instanceof Stripe.errors.StripeInvalidRequestError) && !isMissing(error)) throw error;
+    if (!isStripeError(error, "StripeInvalidRequestError") && !isMissing(error)) throw error;
   }
 }

@@ -1,4 +1,4 @@
-import Stripe from "stripe";
+import type Stripe from "stripe";
 import {
   type Charge,
   type ChargeProblem,
@@ -15,7 +15,7 @@ import { stripeSecretsOf } from "./payment_settings_store.ts";
 import { receivePayment } from "./payments_store.ts";
 import { fromStripe, toStripe } from "./stripe_amounts.ts";
 import type { StripeDeps } from "./stripe_checkout.ts";
-import { createStripe, isFinal, isMissing } from "./stripe_client.ts";
+import { createStripe, isFinal, isMissing, isStripeError } from "./stripe_client.ts";
 import { isUsable, paysInMode } from "./test_money.ts";
 
 /**
@@ -43,7 +43,7 @@ async function makeTry(deps: StripeDeps, charge: Charge): Promise<void> {
   const secrets = await stripeSecretsOf(deps, charge.sellerId);
   if (secrets === undefined || !isUsable(deps.config, secrets.apiKey))
     return await noteFailure(deps, charge, { problem: "stripe", isFinal: false, intentEnded: false });
-  const stripe = createStripe(deps.config, secrets.apiKey);
+  const stripe = await createStripe(deps.config, secrets.apiKey);
   const { intentId, blocked, card } = charge;
   try {
     // An earlier call may have succeeded without an answer.
@@ -121,19 +121,18 @@ async function takeError(
 ): Promise<void> {
   const failed = (failure: Partial<Failure> & Pick<Failure, "problem">) =>
     noteFailure(deps, charge, { isFinal: false, intentEnded: false, ...failure });
-  const { StripeCardError, StripeAuthenticationError, StripePermissionError } = Stripe.errors;
-  if (error instanceof StripeCardError) {
+  if (isStripeError(error, "StripeCardError")) {
     const intentId = error.payment_intent?.id ?? charge.intentId;
     if (error.code === "authentication_required" && intentId)
       return await leaveToPerson(deps, charge, { stripe, intentId });
     return await failed({ problem: PROBLEMS[String(error.code)] ?? "card_refused" });
   }
-  if (error instanceof StripeAuthenticationError || error instanceof StripePermissionError)
+  if (isStripeError(error, "StripeAuthenticationError", "StripePermissionError"))
     return await failed({ problem: "stripe" });
   if (!isFinal(error)) throw error;
   deps.log.warn({ err: error, orderId: charge.orderId }, "Stripe refused a charge to a card");
   // The state of the payment has changed meanwhile: another replica may have charged it. It is read by the next try.
-  if (error instanceof Stripe.errors.StripeInvalidRequestError && error.code === "payment_intent_unexpected_state")
+  if (isStripeError(error, "StripeInvalidRequestError") && error.code === "payment_intent_unexpected_state")
     return await noteUnanswered(deps, charge);
   // The customer or its card is gone, perhaps removed in Stripe's dashboard.
   if (isMissing(error) && charge.card) {
@@ -172,7 +171,7 @@ async function cancelIntent({ stripe, intentId }: Ending): Promise<Stripe.Paymen
     return undefined;
   } catch (error) {
     if (isMissing(error)) return undefined;
-    if (!(error instanceof Stripe.errors.StripeInvalidRequestError)) throw error;
+    if (!isStripeError(error, "StripeInvalidRequestError")) throw error;
     const intent = await stripe.paymentIntents.retrieve(intentId);
     if (intent.status === "succeeded") return intent;
     if (intent.status === "canceled") return undefined;

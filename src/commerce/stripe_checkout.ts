@@ -1,4 +1,4 @@
-import Stripe from "stripe";
+import type Stripe from "stripe";
 import type { Config } from "../config.ts";
 import type { ChangeDeps } from "../platform/changes_store.ts";
 import type { Failpoint } from "../platform/failpoints.ts";
@@ -17,7 +17,7 @@ import type { Order } from "./orders_store.ts";
 import { stripeSecretsOf } from "./payment_settings_store.ts";
 import { EXTERNAL_ID_CHARS_MAX, receivePayment } from "./payments_store.ts";
 import { fromStripe, toStripe } from "./stripe_amounts.ts";
-import { asStripeRefusal, createStripe } from "./stripe_client.ts";
+import { asStripeRefusal, createStripe, isStripeError } from "./stripe_client.ts";
 import { isUsable, paysInMode, type TestMoneyConfig } from "./test_money.ts";
 
 /**
@@ -48,7 +48,7 @@ export async function openCheckout(
   if (secrets === undefined) throw asStripeRefusal(new Error("Stripe is not set up"));
   if (!isUsable(deps.config, secrets.apiKey)) throw asStripeRefusal(new Error("the key is of Stripe's test mode"));
   if (checkout.url !== null) return checkout.url;
-  const stripe = createStripe(deps.config, secrets.apiKey);
+  const stripe = await createStripe(deps.config, secrets.apiKey);
   try {
     const session = await createSession(stripe, checkout.requestKey, sessionFor(order, checkout));
     if (session.url === null) throw new Error("Stripe made a page without an address");
@@ -58,7 +58,7 @@ export async function openCheckout(
   } catch (error) {
     deps.log.warn({ err: error, sellerId: order.sellerId }, "a checkout page of Stripe could not be opened");
     // Without an answer the page may exist: the same key finds it.
-    if (!(error instanceof Stripe.errors.StripeConnectionError)) await renewRequestKey(deps, checkout);
+    if (!isStripeError(error, "StripeConnectionError")) await renewRequestKey(deps, checkout);
     throw asStripeRefusal(error);
   }
 }
@@ -73,7 +73,7 @@ async function createSession(stripe: Stripe, requestKey: string, params: Params)
   try {
     return await create(params);
   } catch (error) {
-    if (!(error instanceof Stripe.errors.StripeInvalidRequestError) || error.param !== "customer_email") throw error;
+    if (!isStripeError(error, "StripeInvalidRequestError") || error.param !== "customer_email") throw error;
     const { customer_email: _, ...others } = params;
     return await create(others);
   }
@@ -122,7 +122,7 @@ async function ask(deps: StripeDeps, { sellerId, sessionId, orderIsOpen }: Asked
   try {
     const secrets = await stripeSecretsOf(deps, sellerId);
     if (secrets === undefined) return;
-    const { sessions } = createStripe(deps.config, secrets.apiKey).checkout;
+    const { sessions } = (await createStripe(deps.config, secrets.apiKey)).checkout;
     const session = await sessions.retrieve(sessionId, { expand: ["payment_intent"] });
     // An order that was withdrawn or paid otherwise must not be paid any more.
     const isToEnd = session.status === "open" && !orderIsOpen;

@@ -1,4 +1,4 @@
-import Stripe from "stripe";
+import type Stripe from "stripe";
 import { assertCallable } from "../catalog/guard.ts";
 import { readUpTo } from "../catalog/provider_response.ts";
 import type { Config } from "../config.ts";
@@ -17,17 +17,18 @@ const ANSWER_BYTES_MAX = 1024 * 1024;
 
 export type StripeConfig = Pick<Config, "stripeApiBase">;
 
-/** A client with a seller's key. */
-export function createStripe({ stripeApiBase }: StripeConfig, apiKey: Secret): Stripe {
+/** A client with a seller's key. Loads the library with its first use: most replicas and commands never call Stripe. */
+export async function createStripe({ stripeApiBase }: StripeConfig, apiKey: Secret): Promise<Stripe> {
+  const { default: Library } = await import("stripe");
   const base = new URL(stripeApiBase);
-  return new Stripe(apiKey.reveal(), {
+  return new Library(apiKey.reveal(), {
     host: base.hostname,
     protocol: base.protocol === "http:" ? "http" : "https",
     port: base.port || (base.protocol === "http:" ? 80 : 443),
     timeout: CALL_MS_MAX,
     maxNetworkRetries: RETRIES_MAX,
     telemetry: false,
-    httpClient: Stripe.createFetchHttpClient(callThroughGuard(base)),
+    httpClient: Library.createFetchHttpClient(callThroughGuard(base)),
   });
 }
 
@@ -58,10 +59,21 @@ function callThroughGuard(base: URL) {
   return Object.assign(call, { preconnect: () => {} });
 }
 
+type Failure = Extract<keyof typeof Stripe.errors, `Stripe${string}Error`>;
+
+/** Whether a call has failed in one of these ways, "StripeError" for any. Told by its fields, because its classes would load the library. */
+export function isStripeError<Kind extends Failure>(
+  error: unknown,
+  ...kinds: readonly Kind[]
+): error is InstanceType<(typeof Stripe.errors)[Kind]> {
+  if (!(error instanceof Error && "type" in error && "rawType" in error)) return false;
+  return kinds.some((kind) => kind === "StripeError" || kind === error.type);
+}
+
 /** The message for a person about a failed call. */
 export function asStripeRefusal(error: unknown): InputError | Refusal {
   if (error instanceof InputError || error instanceof Refusal) return error;
-  if (error instanceof Stripe.errors.StripeInvalidRequestError && error.code === "amount_too_small")
+  if (isStripeError(error, "StripeInvalidRequestError") && error.code === "amount_too_small")
     return new InputError("Stripe takes no amount that small. Choose another way to pay.", "method");
   return new Refusal("service_unavailable", {
     message: "Paying by card does not work right now. Try again later, or choose another way to pay.",
@@ -71,19 +83,14 @@ export function asStripeRefusal(error: unknown): InputError | Refusal {
 
 /** Whether Stripe has refused a call for good. Any other failure may succeed later. */
 export function isFinal(error: unknown): error is Error {
-  const { StripeError, StripeInvalidRequestError, StripeIdempotencyError, StripeCardError } = Stripe.errors;
   // 409: an earlier call with this idempotency key is still running, and may succeed.
-  if (error instanceof StripeError && error.statusCode === 409) return false;
-  return (
-    error instanceof StripeInvalidRequestError ||
-    error instanceof StripeIdempotencyError ||
-    error instanceof StripeCardError
-  );
+  if (isStripeError(error, "StripeError") && error.statusCode === 409) return false;
+  return isStripeError(error, "StripeInvalidRequestError", "StripeIdempotencyError", "StripeCardError");
 }
 
 /** Whether the account of the key has no such page or payment. Another account may have it. */
 export function isMissing(error: unknown): boolean {
-  return error instanceof Stripe.errors.StripeInvalidRequestError && error.code === "resource_missing";
+  return isStripeError(error, "StripeInvalidRequestError") && error.code === "resource_missing";
 }
 
 /**
@@ -128,20 +135,19 @@ export async function isBarredFromRefunds(config: StripeConfig, apiKey: Secret):
 
 /** The permissions that a key lacks, with Stripe's own names of them. Throws InputError (Stripe does not accept it), service_unavailable. */
 async function missingOf(config: StripeConfig, apiKey: Secret, wanted: readonly Permission[]): Promise<string[]> {
-  const { StripeAuthenticationError, StripePermissionError, StripeInvalidRequestError } = Stripe.errors;
-  const stripe = createStripe(config, apiKey);
+  const stripe = await createStripe(config, apiKey);
   const answers = await Promise.allSettled(wanted.map(({ ask }) => ask(stripe)));
   return wanted.flatMap(({ name }, i) => {
     const answer = answers[i];
     if (answer?.status !== "rejected") return [];
     const error: unknown = answer.reason;
-    if (error instanceof StripePermissionError) {
+    if (isStripeError(error, "StripePermissionError")) {
       const [, named] = /'(rak_\w+)'/.exec(error.message) ?? [];
       return [named === undefined ? name : `${name} (${named})`];
     }
     // Stripe looks at what is asked after it has looked at who may ask.
-    if (error instanceof StripeInvalidRequestError) return [];
-    if (error instanceof StripeAuthenticationError)
+    if (isStripeError(error, "StripeInvalidRequestError")) return [];
+    if (isStripeError(error, "StripeAuthenticationError"))
       throw new InputError("Stripe does not accept this key. Nothing was changed.", "apiKey");
     throw new Refusal("service_unavailable", {
       message: "Stripe cannot be asked about this key right now. Nothing was changed.",

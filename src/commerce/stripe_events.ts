@@ -1,11 +1,11 @@
-import Stripe from "stripe";
+import type Stripe from "stripe";
 import { Refusal } from "../errors.ts";
 import type { Clock } from "../platform/clock.ts";
 import { stripeSecretsOf } from "./payment_settings_store.ts";
 import { takeSetup } from "./stripe_cards.ts";
 import { takeSucceeded } from "./stripe_charges.ts";
 import { type StripeDeps, takeSession } from "./stripe_checkout.ts";
-import { createStripe } from "./stripe_client.ts";
+import { createStripe, isStripeError } from "./stripe_client.ts";
 import { noteRead, takeDueReads } from "./stripe_reads_store.ts";
 import { askAboutPayment } from "./stripe_reversals.ts";
 import { requireMode } from "./test_money.ts";
@@ -49,7 +49,7 @@ export async function takeStripeEvent(
 ): Promise<void> {
   const secrets = await stripeSecretsOf(deps, sellerId);
   if (secrets === undefined) throw new Refusal("not_found", { message: "This seller takes no webhooks of Stripe." });
-  const stripe = createStripe(deps.config, secrets.apiKey);
+  const stripe = await createStripe(deps.config, secrets.apiKey);
   let event: Stripe.Event;
   try {
     event = await stripe.webhooks.constructEventAsync(
@@ -61,7 +61,7 @@ export async function takeStripeEvent(
       deps.clock.unixMs(),
     );
   } catch (error) {
-    if (!(error instanceof Stripe.errors.StripeSignatureVerificationError)) throw error;
+    if (!isStripeError(error, "StripeSignatureVerificationError")) throw error;
     throw new Refusal("invalid_request", {
       message: "The signature does not fit this body and this address, or it is older than five minutes.",
       param: "stripe-signature",
@@ -91,7 +91,7 @@ async function takeEvent(deps: StripeDeps, { sellerId, stripe, event }: Received
     await askAboutPayment(deps, { sellerId, stripe, intentId });
   } catch (error) {
     deps.log.warn({ err: error, sellerId, event: event.type }, "a refund or dispute of Stripe was not recorded yet");
-    if (!(error instanceof Stripe.errors.StripeError || error instanceof Refusal)) throw error;
+    if (!(isStripeError(error, "StripeError") || error instanceof Refusal)) throw error;
     // Stripe sends it again.
     throw new Refusal("service_unavailable", {
       message: "This event cannot be recorded right now. Send it again later.",
@@ -131,7 +131,7 @@ export async function readMissedEvents(deps: StripeDeps): Promise<void> {
 async function readSince(deps: StripeDeps, sellerId: number, from: number): Promise<boolean> {
   const secrets = await stripeSecretsOf(deps, sellerId);
   if (secrets === undefined) return false;
-  const stripe = createStripe(deps.config, secrets.apiKey);
+  const stripe = await createStripe(deps.config, secrets.apiKey);
   const asked = new Set<string>();
   let areTaken = true;
   for await (const event of stripe.events.list({ types: [...REVERSALS], created: { gte: from }, limit: PAGE_MAX })) {

@@ -147,7 +147,7 @@ async function askStripe(
   const secrets = await stripeSecretsOf(deps, refund.sellerId);
   if (secrets === undefined)
     throw new Error("Stripe's key was removed. As soon as one is set, this refund is asked for.");
-  const { refunds } = createStripe(deps.config, secrets.apiKey);
+  const { refunds } = await createStripe(deps.config, secrets.apiKey);
   if (refund.externalId !== null) return await refunds.retrieve(refund.externalId);
   const made = await refunds
     .list({ payment_intent: paymentExternalId, limit: PAGE_MAX })

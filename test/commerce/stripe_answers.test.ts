@@ -42,7 +42,7 @@ async function endless(headers: string): Promise<{ base: string; sent: () => num
 test("an answer without an end is refused, chunked, and with a wrong length", async () => {
   for (const headers of ["", "content-length: 2\r\n"]) {
     const { base, sent } = await endless(headers);
-    const stripe = createStripe({ stripeApiBase: base }, new Secret("sk_test_x"));
+    const stripe = await createStripe({ stripeApiBase: base }, new Secret("sk_test_x"));
     await expect(stripe.events.list({ limit: 1 })).rejects.toThrow();
     expect([headers, sent() < SENT_MAX]).toEqual([headers, true]);
   }
