@@ -1,5 +1,4 @@
 import { and, asc, desc, eq, inArray, isNotNull, isNull, lt, not, or, type SQL, sql } from "drizzle-orm";
-import { alias } from "drizzle-orm/pg-core";
 import { ExistsError, InputError } from "../errors.ts";
 import { type LanguageTag, languageTag } from "../languages/languages.ts";
 import { MONEY_NANO_USD_MAX, NOTICE_DAYS, NOTICE_PERCENT, PERSON_NAME_CHARS_MAX } from "../limits.ts";
@@ -11,6 +10,7 @@ import { accounts } from "../platform/schema_accounts.ts";
 import { balances } from "../platform/schema_ledger.ts";
 import { checkEmail, checkInteger, checkName, emailForm, isRowId } from "./input_checks.ts";
 import { lockAccounts, lockTenant } from "./locks_store.ts";
+import { isItsReseller, reseller } from "./reseller_store.ts";
 import type { Role } from "./roles.ts";
 import { endSessionsIn } from "./sessions_store.ts";
 
@@ -354,15 +354,6 @@ export function emailIs(email: string): SQL {
   return form.includes("\0") ? sql`false` : sql`lower(${accounts.email}) = ${form}`;
 }
 
-/**
- * Whether an account may sign in on a host. On a reseller's host: that reseller and its customers. On the service's own
- * (`resellerId` null): every account without a reseller. Source: DOM-5.
- */
-export function signsInOn(resellerId: number | null): SQL | undefined {
-  if (resellerId === null) return sql`coalesce(${accounts.resellerId}, 0) = 0`;
-  return or(eq(accounts.resellerId, resellerId), and(eq(accounts.id, resellerId), eq(accounts.role, "reseller")));
-}
-
 export function emailTaken(): InputError {
   return new InputError("This e-mail address is already in use.", "email");
 }
@@ -372,7 +363,6 @@ async function find(tx: Tx, where: SQL | undefined): Promise<Account | undefined
 }
 
 async function select(tx: Tx, where: SQL | undefined, limit: number, order = ORDERS.added): Promise<Account[]> {
-  const reseller = alias(accounts, "reseller");
   const rows = await tx
     .select({
       accountId: accounts.id,
@@ -398,7 +388,7 @@ async function select(tx: Tx, where: SQL | undefined, limit: number, order = ORD
     })
     .from(accounts)
     .leftJoin(balances, eq(balances.accountId, accounts.id))
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .leftJoin(reseller, isItsReseller)
     .where(where)
     .orderBy(...order)
     .limit(limit);

@@ -1,5 +1,4 @@
 import { and, count, eq, gt, isNull, ne, or, type SQL, sql } from "drizzle-orm";
-import { alias } from "drizzle-orm/pg-core";
 import type { Config } from "../config.ts";
 import { InputError, sentence } from "../errors.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -10,9 +9,10 @@ import { tell } from "../platform/outbox_store.ts";
 import { accounts, links } from "../platform/schema_accounts.ts";
 import { emailChanges } from "../platform/schema_sign_in.ts";
 import { holdSecretKey } from "../platform/secret_key_store.ts";
-import { emailTaken, signsInOn } from "./accounts_store.ts";
+import { emailTaken } from "./accounts_store.ts";
 import { checkEmail } from "./input_checks.ts";
 import { lockAccountRow, lockMailedAddress } from "./locks_store.ts";
+import { isItsReseller, reseller, resellerIsActive, signsInOn } from "./reseller_store.ts";
 import type { Role } from "./roles.ts";
 import { endSessions } from "./sessions_store.ts";
 
@@ -162,7 +162,6 @@ export async function findEmailChange(
 ): Promise<Opened | undefined> {
   const digest = digestOfToken(token);
   if (digest === undefined) return undefined;
-  const reseller = alias(accounts, "reseller");
   const [row] = await db.orm
     .select({
       changeId: emailChanges.id,
@@ -177,12 +176,12 @@ export async function findEmailChange(
     })
     .from(emailChanges)
     .innerJoin(accounts, and(eq(accounts.id, emailChanges.accountId), eq(accounts.status, "active")))
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .leftJoin(reseller, isItsReseller)
     .where(
       and(
         or(eq(emailChanges.oldDigest, digest), eq(emailChanges.newDigest, digest)),
         isLive(),
-        sql`coalesce(${reseller.status}, 'active') = 'active'`,
+        resellerIsActive,
         signsInOn(resellerId),
       ),
     );

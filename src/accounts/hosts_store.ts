@@ -7,13 +7,13 @@ import { toIso } from "../platform/iso_time.ts";
 import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { accounts, hosts, sessions } from "../platform/schema_accounts.ts";
 import { auditEntries } from "../platform/schema_service.ts";
-import { signsInOn } from "./accounts_store.ts";
 import { type DnsReport, isDnsReport } from "./dns_check.ts";
 import type { DomainState, HostStatus } from "./domain_states.ts";
 import { checkDomain, type HostConfig, isHostName, ownHosts } from "./host_names.ts";
 import { checkName, isRowId } from "./input_checks.ts";
 import { epochOf } from "./key_snapshots_store.ts";
 import { lockResellerRow, lockTenant } from "./locks_store.ts";
+import { signsInOn } from "./reseller_store.ts";
 
 /**
  * Resellers' own domains. Several resellers may claim a name, and at most one has it active: the owner. Only active domains are

@@ -1,5 +1,4 @@
 import { and, asc, eq, lt, sql } from "drizzle-orm";
-import { alias } from "drizzle-orm/pg-core";
 import { InputError, sentence } from "../errors.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -7,10 +6,10 @@ import { toIso } from "../platform/iso_time.ts";
 import { tell } from "../platform/outbox_store.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { identities, identityProviders, identitySignIns } from "../platform/schema_identities.ts";
-import { signsInOn } from "./accounts_store.ts";
 import type { IdentityKind } from "./identity_presets.ts";
 import { isRowId } from "./input_checks.ts";
 import { lockAccountRow } from "./locks_store.ts";
+import { isItsReseller, reseller, resellerIsActive, signsInOn } from "./reseller_store.ts";
 import { endSessions } from "./sessions_store.ts";
 
 /** Identities that people have linked, and sign-ins that were begun at identity providers. Source: OIDC-2, OIDC-6, OIDC-8. */
@@ -84,17 +83,16 @@ export async function findLinked(
   tx: Tx,
   { identityProviderId, subject, resellerId }: Subject & { resellerId: number | null },
 ): Promise<{ identityId: number; personId: number; mayEnter: boolean } | undefined> {
-  const reseller = alias(accounts, "reseller");
   const [row] = await tx
     .select({
       identityId: identities.id,
       personId: identities.accountId,
-      mayEnter: sql<boolean>`${accounts.status} = 'active' and coalesce(${reseller.status}, 'active') = 'active'
+      mayEnter: sql<boolean>`${accounts.status} = 'active' and ${resellerIsActive}
         and (${signsInOn(resellerId)})`,
     })
     .from(identities)
     .innerJoin(accounts, eq(accounts.id, identities.accountId))
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .leftJoin(reseller, isItsReseller)
     .where(and(eq(identities.identityProviderId, identityProviderId), eq(identities.subject, subject)));
   return row;
 }

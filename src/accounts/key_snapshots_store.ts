@@ -1,5 +1,4 @@
 import { and, desc, eq, type SQL, type SQLWrapper, sql } from "drizzle-orm";
-import { alias } from "drizzle-orm/pg-core";
 import type { RequestBounds } from "../limits.ts";
 import type { Db } from "../platform/db.ts";
 import type { RequestLimits } from "../platform/rate_tallies.ts";
@@ -9,6 +8,7 @@ import { isRowId } from "./input_checks.ts";
 import { type Markups, sharedMarkups } from "./markups.ts";
 import { requestLimits } from "./rate_limits.ts";
 import { packageGoodMs, packageLimits, packageRequestBounds } from "./rate_limits_store.ts";
+import { isItsReseller, reseller } from "./reseller_store.ts";
 import { type Role, tenantOf } from "./roles.ts";
 
 /** What the gateway must know of a key before it asks the ledger. Read by the key lookup, and by the panel's own requests. */
@@ -80,7 +80,6 @@ export function isUsable({ accountId, host }: { accountId: number; host: string 
 
 /** Pairs of digest (hex) and snapshot, newest key first. */
 async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promise<[string, KeySnapshot][]> {
-  const reseller = alias(accounts, "reseller");
   const rows = await db.orm
     .select({
       digest: keys.digest,
@@ -108,7 +107,7 @@ async function snapshots(db: Db, where: SQL | undefined, rowsMax: number): Promi
     })
     .from(keys)
     .innerJoin(accounts, eq(accounts.id, keys.accountId))
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .leftJoin(reseller, isItsReseller)
     .where(where)
     .orderBy(desc(keys.id))
     .limit(rowsMax);

@@ -1,5 +1,4 @@
 import { and, count, eq, gt, isNull, lt, type SQL, sql } from "drizzle-orm";
-import { alias } from "drizzle-orm/pg-core";
 import { InputError, Refusal, sentence } from "../errors.ts";
 import { MEMBERS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -14,6 +13,7 @@ import { emailIs, insertAccount } from "./accounts_store.ts";
 import { checkEmail, isRowId } from "./input_checks.ts";
 import { lockAccountRow, lockMailedAddress } from "./locks_store.ts";
 import type { MemberRole } from "./member_roles.ts";
+import { isItsReseller, reseller, resellerIsActive } from "./reseller_store.ts";
 
 /**
  * Invitations of members. The link is only mailed: whoever opens it reads the address's mail. It works once, until its end, on the hosts of
@@ -124,7 +124,6 @@ export async function findInvitation(
 ): Promise<OpenedInvitation | undefined> {
   const digest = digestOfToken(token);
   if (digest === undefined) return undefined;
-  const reseller = alias(accounts, "reseller");
   const [row] = await db.orm
     .select({
       accountId: accounts.id,
@@ -137,13 +136,13 @@ export async function findInvitation(
     })
     .from(memberInvitations)
     .innerJoin(accounts, and(eq(accounts.id, memberInvitations.accountId), eq(accounts.status, "active")))
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .leftJoin(reseller, isItsReseller)
     .where(
       and(
         eq(memberInvitations.digest, digest),
         isPending,
         sql`coalesce(${accounts.resellerId}, 0) = ${resellerId ?? 0}`,
-        sql`coalesce(${reseller.status}, 'active') = 'active'`,
+        resellerIsActive,
       ),
     );
   return row && { ...row, expiresAt: toIso(row.expiresAt) };

@@ -1,5 +1,4 @@
 import { and, asc, eq, isNull, ne, or, type SQL, sql } from "drizzle-orm";
-import { alias } from "drizzle-orm/pg-core";
 import { InputError, Refusal } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
@@ -9,6 +8,7 @@ import { members } from "../platform/schema_members.ts";
 import { isRowId } from "./input_checks.ts";
 import { lockAccountRow } from "./locks_store.ts";
 import type { MemberRole } from "./member_roles.ts";
+import { isItsReseller, reseller, resellerIsActive } from "./reseller_store.ts";
 
 /**
  * Members: who works in which account. Every change locks the account's row, so that of two owners who leave at once one stays. The
@@ -40,7 +40,6 @@ export async function workplacesOf(
 
 /** As `workplacesOf`, in the caller's transaction; without `resellerId`, on any host. */
 export async function workplaces(tx: Tx, personId: number, resellerId?: number | null): Promise<Workplace[]> {
-  const reseller = alias(accounts, "reseller");
   const isServed =
     typeof resellerId === "number"
       ? or(eq(accounts.resellerId, resellerId), eq(accounts.id, resellerId))
@@ -49,14 +48,8 @@ export async function workplaces(tx: Tx, personId: number, resellerId?: number |
     .select({ accountId: accounts.id, name: accounts.name, role: members.role })
     .from(members)
     .innerJoin(accounts, and(eq(accounts.id, members.accountId), eq(accounts.status, "active")))
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
-    .where(
-      and(
-        eq(members.personId, personId),
-        isServed || undefined,
-        sql`coalesce(${reseller.status}, 'active') = 'active'`,
-      ),
-    )
+    .leftJoin(reseller, isItsReseller)
+    .where(and(eq(members.personId, personId), isServed || undefined, resellerIsActive))
     .orderBy(sql`${members.accountId} <> ${members.personId}`, asc(accounts.id));
 }
 

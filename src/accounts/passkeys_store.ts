@@ -1,5 +1,4 @@
 import { and, count, desc, eq, isNull, lt, or, type SQL, sql } from "drizzle-orm";
-import { alias } from "drizzle-orm/pg-core";
 import { InputError, sentence } from "../errors.ts";
 import { PASSKEY_NAME_CHARS_MAX, PASSKEYS_MAX } from "../limits.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -8,9 +7,9 @@ import { toIso } from "../platform/iso_time.ts";
 import { tell } from "../platform/outbox_store.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { passkeys, usedChallenges } from "../platform/schema_sign_in.ts";
-import { signsInOn } from "./accounts_store.ts";
 import { checkName, isRowId } from "./input_checks.ts";
 import { lockAccountRow } from "./locks_store.ts";
+import { isItsReseller, reseller, resellerIsActive, signsInOn } from "./reseller_store.ts";
 import { endSessions } from "./sessions_store.ts";
 
 /** Passkeys in the database. Each condition is part of the statement that writes: of two concurrent calls, one succeeds. */
@@ -89,19 +88,18 @@ export async function findPasskey(
   { db }: { db: Db },
   { host, resellerId, credentialId }: { host: string; resellerId: number | null; credentialId: Buffer },
 ): Promise<StoredPasskey | undefined> {
-  const reseller = alias(accounts, "reseller");
   const [row] = await db.orm
     .select({
       passkeyId: passkeys.id,
       accountId: passkeys.accountId,
       credentialId: passkeys.credentialId,
       publicKey: passkeys.publicKey,
-      mayEnter: sql<boolean>`${accounts.status} = 'active' and coalesce(${reseller.status}, 'active') = 'active'
+      mayEnter: sql<boolean>`${accounts.status} = 'active' and ${resellerIsActive}
         and (${signsInOn(resellerId)})`,
     })
     .from(passkeys)
     .innerJoin(accounts, eq(accounts.id, passkeys.accountId))
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .leftJoin(reseller, isItsReseller)
     .where(and(eq(passkeys.host, host), eq(passkeys.credentialId, credentialId)));
   return row;
 }

@@ -1,5 +1,4 @@
 import { and, eq, gt, inArray, not, sql } from "drizzle-orm";
-import { alias } from "drizzle-orm/pg-core";
 import type { Config } from "../config.ts";
 import { InputError } from "../errors.ts";
 import { type Actor, type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -9,8 +8,9 @@ import { toIso } from "../platform/iso_time.ts";
 import { tell } from "../platform/outbox_store.ts";
 import { accounts, hosts, links } from "../platform/schema_accounts.ts";
 import { holdSecretKey } from "../platform/secret_key_store.ts";
-import { type Account, emailIs, insertAccount, type NewAccount, signsInOn } from "./accounts_store.ts";
+import { type Account, emailIs, insertAccount, type NewAccount } from "./accounts_store.ts";
 import { endEmailChanges } from "./email_changes_store.ts";
+import { isItsReseller, reseller, resellerIsActive, signsInOn } from "./reseller_store.ts";
 import type { Role } from "./roles.ts";
 import { endSessions } from "./sessions_store.ts";
 
@@ -166,11 +166,10 @@ export async function sendOwnReset(
 ): Promise<void> {
   const { secretKey } = deps.config;
   await changing(deps, async (tx) => {
-    const reseller = alias(accounts, "reseller");
     const [account] = await tx
       .select({ accountId: accounts.id })
       .from(accounts)
-      .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+      .leftJoin(reseller, isItsReseller)
       .where(
         and(
           emailIs(email),
@@ -178,7 +177,7 @@ export async function sendOwnReset(
           inArray(accounts.role, [...roles]),
           eq(accounts.status, "active"),
           sql`(${accounts.passwordHash} is not null or exists (select from identities i where i.account_id = accounts.id))`,
-          sql`coalesce(${reseller.status}, 'active') = 'active'`,
+          resellerIsActive,
         ),
       )
       .for("no key update", { of: accounts });
@@ -225,7 +224,6 @@ export async function findLink(
 ): Promise<OpenedLink | undefined> {
   const digest = digestOfToken(token);
   if (digest === undefined) return undefined;
-  const reseller = alias(accounts, "reseller");
   const [row] = await db.orm
     .select({
       accountId: accounts.id,
@@ -236,12 +234,12 @@ export async function findLink(
     })
     .from(links)
     .innerJoin(accounts, and(eq(accounts.id, links.accountId), eq(accounts.status, "active")))
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .leftJoin(reseller, isItsReseller)
     .where(
       and(
         eq(links.digest, digest),
         gt(links.expiresAt, sql`clock_timestamp()`),
-        sql`coalesce(${reseller.status}, 'active') = 'active'`,
+        resellerIsActive,
         signsInOn(resellerId),
       ),
     );

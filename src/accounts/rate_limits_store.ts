@@ -1,5 +1,4 @@
 import { eq, type SQL, type SQLWrapper, sql } from "drizzle-orm";
-import { alias } from "drizzle-orm/pg-core";
 import { InputError } from "../errors.ts";
 import type { RequestBounds } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
@@ -8,6 +7,7 @@ import type { RateLimits } from "../platform/rate_tallies.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { checkModelIds } from "./model_scope_store.ts";
 import { type AccountLimits, checkRateLimits, type RateLimitsInput } from "./rate_limits.ts";
+import { isItsReseller, reseller } from "./reseller_store.ts";
 
 /** The limits of accounts in the database. Those of offerings and keys are columns of their rows. */
 
@@ -41,11 +41,10 @@ export async function accountLimits({ db }: { db: Db }, accountId: number): Prom
 
 /** As `accountLimits`, in the caller's transaction. */
 export async function selectLimits(tx: Tx, accountId: number): Promise<AccountLimits> {
-  const reseller = alias(accounts, "reseller");
   const [row] = await tx
     .select({ own: accounts.limits, package: packageLimits(accounts.id), reseller: reseller.limits })
     .from(accounts)
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .leftJoin(reseller, isItsReseller)
     .where(eq(accounts.id, accountId));
   if (!row) throw new InputError("There is no such account.", "accountId");
   return row;

@@ -15,6 +15,7 @@ import type { MemberRole } from "./member_roles.ts";
 import { workplaces } from "./members_store.ts";
 import { requestLimits } from "./rate_limits.ts";
 import { packageLimits } from "./rate_limits_store.ts";
+import { isItsReseller, reseller, resellerIsActive } from "./reseller_store.ts";
 import { type Role, tenantOf } from "./roles.ts";
 
 /** Sessions in the database, with the digest of the token, never the token. Ages use the database's clock. */
@@ -194,7 +195,6 @@ export async function loadSessions(
   idleSeconds: number,
 ): Promise<Map<string, StoredSession>> {
   const person = alias(accounts, "person");
-  const reseller = alias(accounts, "reseller");
   const viewed = alias(accounts, "viewed");
   // One array literal, so that the statement is the same for any number of digests.
   const literal = `{${digests.map((digest) => `"\\\\x${digest}"`).join(",")}}`;
@@ -231,18 +231,12 @@ export async function loadSessions(
       ),
     )
     .innerJoin(members, and(eq(members.accountId, accounts.id), eq(members.personId, person.id)))
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .leftJoin(reseller, isItsReseller)
     .leftJoin(
       viewed,
       and(eq(viewed.id, sessions.viewingAccountId), eq(accounts.role, "admin"), ne(viewed.role, "admin")),
     )
-    .where(
-      and(
-        sql`${sessions.digest} = any(${literal}::text::bytea[])`,
-        alive(idleSeconds),
-        sql`coalesce(${reseller.status}, 'active') = 'active'`,
-      ),
-    );
+    .where(and(sql`${sessions.digest} = any(${literal}::text::bytea[])`, alive(idleSeconds), resellerIsActive));
   return new Map(
     rows.map(({ digest, resellerId, viewed: seen, accountLimits, ...rest }) => {
       const digestHex = digest.toString("hex");

@@ -1,12 +1,12 @@
 import { and, eq, isNull, type SQL, sql } from "drizzle-orm";
-import { alias } from "drizzle-orm/pg-core";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db, Tx } from "../platform/db.ts";
 import { tell } from "../platform/outbox_store.ts";
 import { accounts, links } from "../platform/schema_accounts.ts";
-import { emailIs, signsInOn } from "./accounts_store.ts";
+import { emailIs } from "./accounts_store.ts";
 import { endEmailChanges } from "./email_changes_store.ts";
 import { isRowId } from "./input_checks.ts";
+import { isItsReseller, reseller, signsInOn } from "./reseller_store.ts";
 import type { Role } from "./roles.ts";
 import { endSessions } from "./sessions_store.ts";
 
@@ -26,7 +26,6 @@ export async function findSignIn(
   { db }: { db: Db },
   { email, resellerId }: { email: string; resellerId: number | null },
 ): Promise<SignIn | undefined> {
-  const reseller = alias(accounts, "reseller");
   const [row] = await db.orm
     .select({
       accountId: accounts.id,
@@ -36,7 +35,7 @@ export async function findSignIn(
       suspended: sql<boolean>`${accounts.status} <> 'active' or coalesce(${reseller.status} <> 'active', false)`,
     })
     .from(accounts)
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .leftJoin(reseller, isItsReseller)
     .where(and(emailIs(email), signsInOn(resellerId)))
     .limit(1);
   return row;

@@ -13,6 +13,7 @@ import { checkInstant, checkList, checkName, checkOverlap, isRowId } from "./inp
 import type { Maker } from "./keys_store.ts";
 import { lockAccountRow } from "./locks_store.ts";
 import type { MemberRole } from "./member_roles.ts";
+import { isItsReseller, reseller, resellerIsActive } from "./reseller_store.ts";
 import { type Role, tenantOf } from "./roles.ts";
 import { checkScopes } from "./scopes.ts";
 
@@ -157,7 +158,6 @@ export type TokenSnapshot = {
 /** The tokens with these digests (hex), without those that have ended, whose account or maker is suspended, or whose maker is no member. */
 export async function loadTokens({ db }: { db: Db }, digests: readonly string[]): Promise<Map<string, TokenSnapshot>> {
   const literal = `{${digests.map((digest) => `"\\\\x${digest}"`).join(",")}}`;
-  const reseller = alias(accounts, "reseller");
   const maker = alias(accounts, "maker");
   const rows = await db.orm
     .select({
@@ -180,14 +180,8 @@ export async function loadTokens({ db }: { db: Db }, digests: readonly string[])
     .innerJoin(accounts, and(eq(accounts.id, apiTokens.accountId), eq(accounts.status, "active")))
     .innerJoin(maker, and(eq(maker.id, MAKER), eq(maker.status, "active")))
     .innerJoin(members, and(eq(members.accountId, accounts.id), eq(members.personId, maker.id)))
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
-    .where(
-      and(
-        sql`${apiTokens.digest} = any(${literal}::text::bytea[])`,
-        isLiving,
-        sql`coalesce(${reseller.status}, 'active') = 'active'`,
-      ),
-    );
+    .leftJoin(reseller, isItsReseller)
+    .where(and(sql`${apiTokens.digest} = any(${literal}::text::bytea[])`, isLiving, resellerIsActive));
   return new Map(
     rows.map(({ digest, resellerId, ...row }) => [
       digest.toString("hex"),

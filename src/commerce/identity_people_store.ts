@@ -1,5 +1,5 @@
 import { and, eq, sql } from "drizzle-orm";
-import { emailIs, insertAccount, signsInOn } from "../accounts/accounts_store.ts";
+import { emailIs, insertAccount } from "../accounts/accounts_store.ts";
 import { findLinked, insertIdentity, lockSubject, noteUse } from "../accounts/identities_store.ts";
 import { type Claims, isOfDomains, nameOf, roleOfClaims, verifiedEmailOf } from "../accounts/identity_claims.ts";
 import { lockUsableProvider, type UsableProvider } from "../accounts/identity_providers_store.ts";
@@ -8,6 +8,7 @@ import { requireAllowedDomain } from "../accounts/mail_domains.ts";
 import { checkMembers } from "../accounts/member_invitations_store.ts";
 import type { MemberRole } from "../accounts/member_roles.ts";
 import { giveRole } from "../accounts/members_store.ts";
+import { signsInOn } from "../accounts/reseller_store.ts";
 import { PERSON_NAME_CHARS_MAX } from "../limits.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Tx } from "../platform/db.ts";

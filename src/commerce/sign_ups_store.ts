@@ -1,11 +1,12 @@
 import { and, desc, eq, gt, inArray, isNotNull, lt, not, sql } from "drizzle-orm";
-import { emailIs, insertAccount, signsInOn } from "../accounts/accounts_store.ts";
+import { emailIs, insertAccount } from "../accounts/accounts_store.ts";
 import { checkEmail, checkName } from "../accounts/input_checks.ts";
 import { lockMailedAddress } from "../accounts/locks_store.ts";
 import { ownedDomainOf, personDigestOf, requireAllowedDomain } from "../accounts/mail_domains.ts";
 import type { SignedChallenge } from "../accounts/passkeys_store.ts";
 import { takeChallenge } from "../accounts/passkeys_store.ts";
 import { inviteAgain, linkUrl } from "../accounts/password_links_store.ts";
+import { signsInOn } from "../accounts/reseller_store.ts";
 import { wrongProof } from "../accounts/sign_up_challenge.ts";
 import type { Config } from "../config.ts";
 import { InputError, Refusal } from "../errors.ts";

@@ -1,7 +1,6 @@
-import { and, eq, sql } from "drizzle-orm";
-import { alias } from "drizzle-orm/pg-core";
-import { signsInOn } from "../accounts/accounts_store.ts";
+import { and, eq } from "drizzle-orm";
 import { isRowId } from "../accounts/input_checks.ts";
+import { isItsReseller, reseller, resellerIsActive, signsInOn } from "../accounts/reseller_store.ts";
 import { InputError } from "../errors.ts";
 import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db } from "../platform/db.ts";
@@ -29,20 +28,12 @@ export async function findMailChoice(
   { accountId, kind, resellerId }: { accountId: number; kind: OptionalKind; resellerId: number | null },
 ): Promise<{ isMailed: boolean } | undefined> {
   if (!isRowId(accountId)) return undefined;
-  const reseller = alias(accounts, "reseller");
   const [row] = await db.orm
     .select({ muted: mutedMails.kind })
     .from(accounts)
-    .leftJoin(reseller, eq(reseller.id, accounts.resellerId))
+    .leftJoin(reseller, isItsReseller)
     .leftJoin(mutedMails, and(eq(mutedMails.accountId, accounts.id), eq(mutedMails.kind, kind)))
-    .where(
-      and(
-        eq(accounts.id, accountId),
-        eq(accounts.status, "active"),
-        sql`coalesce(${reseller.status}, 'active') = 'active'`,
-        signsInOn(resellerId),
-      ),
-    );
+    .where(and(eq(accounts.id, accountId), eq(accounts.status, "active"), resellerIsActive, signsInOn(resellerId)));
   return row && { isMailed: row.muted === null };
 }
 
