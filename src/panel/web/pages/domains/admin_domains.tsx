@@ -22,6 +22,7 @@ import { type Column, DataTable, toOlder } from "../../ui/table.tsx";
 import { Ago, Instant } from "../../ui/time.tsx";
 import { toast } from "../../ui/toast.ts";
 import { personQuery } from "../people/queries.ts";
+import { ConfirmRemoval } from "./confirm_removal.tsx";
 import { DoctorPage, DomainStatus, useDoctor } from "./domain_doctor.tsx";
 import { type DomainFacts, statusWords } from "./domain_text.ts";
 import { DomainSkeleton } from "./domains.tsx";
@@ -306,13 +307,10 @@ function Remove({
   onRemoved,
 }: ActState & { onRemoved: (() => void) | undefined }) {
   return (
-    <Confirm
+    <ConfirmRemoval
+      host={host}
       open={open}
-      onOpenChange={onClose}
-      title={t`Remove ${host}?`}
-      confirmLabel={t`Remove domain`}
-      cancelLabel={t`Keep domain`}
-      typeName={host}
+      onClose={onClose}
       onConfirm={async () => {
         await ask(api.admin.domains({ resellerId })({ host }).delete());
         toast.done(t`${host} is removed.`);
@@ -324,6 +322,6 @@ function Remove({
         Panel and API stop answering there immediately. The reseller may add the name again; others must prove that it
         is theirs.
       </Trans>
-    </Confirm>
+    </ConfirmRemoval>
   );
 }

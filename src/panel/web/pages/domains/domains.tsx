@@ -8,7 +8,6 @@ import { api, ask, sentOnce, useIdempotencyKey, useMe } from "../../api.ts";
 import { EMPTY } from "../../copy.ts";
 import { useOpened, useViewer } from "../../shared/page_hooks.ts";
 import { Button } from "../../ui/buttons.tsx";
-import { Confirm } from "../../ui/dialog.tsx";
 import { TextField } from "../../ui/fields.tsx";
 import { type DialogState, FormDialog, isBlank, useForm } from "../../ui/form.tsx";
 import { Page, Section } from "../../ui/page.tsx";
@@ -16,6 +15,7 @@ import { Banner, Empty, Loaded, Skeleton, SkeletonRows } from "../../ui/states.t
 import { type Column, DataTable } from "../../ui/table.tsx";
 import { Ago } from "../../ui/time.tsx";
 import { toast } from "../../ui/toast.ts";
+import { ConfirmRemoval } from "./confirm_removal.tsx";
 import { DoctorPage, DomainStatus, useDoctor } from "./domain_doctor.tsx";
 import { nextCheckText, readHost } from "./domain_text.ts";
 
@@ -182,17 +182,9 @@ function RemoveDomain({ host, open, onClose }: { host: string; open: boolean; on
     await client.invalidateQueries({ queryKey: [...DOMAINS_KEY, "list"] });
   };
   return (
-    <Confirm
-      open={open}
-      onOpenChange={onClose}
-      title={t`Remove ${host}?`}
-      confirmLabel={t`Remove domain`}
-      cancelLabel={t`Keep domain`}
-      typeName={host}
-      onConfirm={remove}
-    >
+    <ConfirmRemoval host={host} open={open} onClose={onClose} onConfirm={remove}>
       <Trans>The panel and the API stop answering there immediately. Customers, keys and packages are kept.</Trans>
       {isHere && ` ${t`You are on this domain now. After removing it, sign in on another one.`}`}
-    </Confirm>
+    </ConfirmRemoval>
   );
 }

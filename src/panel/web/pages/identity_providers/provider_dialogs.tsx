@@ -9,6 +9,7 @@ import {
 } from "../../../../limits.ts";
 import { api, ask, sentOnce, useIdempotencyKey } from "../../api.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
+import { domainsIn } from "../../shared/typed_domains.ts";
 import { SegmentedField } from "../../ui/choices.tsx";
 import { CopyField } from "../../ui/copy_field.tsx";
 import { LinesField, PasswordField, TextField } from "../../ui/fields.tsx";
@@ -91,7 +92,7 @@ function sentOf({ kind: _, issuer: __, clientSecret, mailDomains, accountId, rol
     name: typed.name.trim(),
     clientId: typed.clientId.trim(),
     ...(!isBlank(clientSecret) && { clientSecret }),
-    mailDomains: mailDomains.split(/[\s,;]+/).filter((one) => one !== ""),
+    mailDomains: domainsIn(mailDomains),
     accountId: hasAccount ? Number(accountId) : null,
     roleClaim: hasAccount ? roleClaim.trim() : null,
     roles: hasAccount ? (rolesIn(roles) ?? []) : [],

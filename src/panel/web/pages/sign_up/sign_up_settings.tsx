@@ -7,6 +7,7 @@ import { api, ask } from "../../api.ts";
 import { parseUsd, toUsdInput } from "../../format.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
 import { PAY_WITH } from "../../shared/pay_with.ts";
+import { domainsIn } from "../../shared/typed_domains.ts";
 import { checkPrice } from "../../shared/typed_numbers.ts";
 import { Checkbox, SegmentedField } from "../../ui/choices.tsx";
 import { CopyField } from "../../ui/copy_field.tsx";
@@ -79,11 +80,6 @@ function typedSettings(saved: SignUpSettings) {
     forbiddenDomains: saved.forbiddenDomains.join("\n"),
     disposableAllowed: saved.disposableAllowed,
   };
-}
-
-/** One domain a line, or separated by commas or spaces. */
-function domainsIn(typed: string): string[] {
-  return typed.split(/[\s,;]+/).filter((one) => one !== "");
 }
 
 /** The trial is sent only if it was changed: one whose offering is not for sale any more may stay. */

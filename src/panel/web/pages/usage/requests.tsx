@@ -25,6 +25,7 @@ import { Instant } from "../../ui/time.tsx";
 import { TwoLines } from "../../ui/two_lines.tsx";
 import { costText, plainId } from "./receipts.ts";
 import { reasonName } from "./request_text.ts";
+import { ALL_TIME, MODES, RECENT_RANGES } from "./usage_choices.ts";
 
 /** Finding a request by its id, and the requests of all accounts that a reseller or an admin manages. */
 
@@ -74,17 +75,7 @@ const OUTCOMES = [
   { value: "charged", label: t`Charged` },
   { value: "released", label: t`Released` },
 ] as const;
-const RANGES = [
-  { value: "1", label: t`Last 24 hours` },
-  { value: "7", label: t`Last 7 days` },
-  { value: "30", label: t`Last 30 days` },
-  { value: "all", label: t`All time` },
-] as const;
-const MODES = [
-  { value: "", label: t`Any billing` },
-  { value: "package", label: t`Package` },
-  { value: "payg", label: t`Balance` },
-] as const;
+const RANGES = [...RECENT_RANGES, ALL_TIME];
 const FILTERS = {
   outcome: "charged",
   range: "1",

@@ -22,6 +22,7 @@ import { ReceiptDrawer } from "./receipt_drawer.tsx";
 import { plainId } from "./receipts.ts";
 import { UsageBreakdown } from "./usage_breakdown.tsx";
 import { type ChartFilter, UsageChart } from "./usage_chart.tsx";
+import { ALL_TIME, MODES, RECENT_RANGES } from "./usage_choices.ts";
 import { type UsageRow, UsageTable } from "./usage_table.tsx";
 
 /**
@@ -36,18 +37,7 @@ const CHART_DAYS_MAX = 90;
 const FILTERS = { range: "7", key: "", model: "", host: "", mode: "", kind: "charged", receipt: "", accountId: "" };
 type Filters = typeof FILTERS;
 
-const RANGES = [
-  { value: "1", label: t`Last 24 hours` },
-  { value: "7", label: t`Last 7 days` },
-  { value: "30", label: t`Last 30 days` },
-  { value: "90", label: t`Last 90 days` },
-  { value: "all", label: t`All time` },
-] as const;
-const MODES = [
-  { value: "", label: t`Any billing` },
-  { value: "package", label: t`Package` },
-  { value: "payg", label: t`Balance` },
-] as const;
+const RANGES = [...RECENT_RANGES, { value: "90", label: t`Last 90 days` } as const, ALL_TIME];
 const KINDS = [
   { value: "charged", label: t`Charged` },
   { value: "not_charged", label: t`Not charged` },
