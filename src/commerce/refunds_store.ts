@@ -351,7 +351,9 @@ function checkAmount({ amountNano, refunded, method, currency }: PaymentRow, wan
       "amountNano",
     );
   const stepNano = payableStepNano(currency);
-  if (method !== "instructions" && wanted % stepNano !== 0n) {
+  // All that is left can be sent back by hand as it came, also if it is a part of a cent.
+  const isAsItCame = method === "instructions" && wanted === amountNano - refunded.amountNano;
+  if (!isAsItCame && wanted % stepNano !== 0n) {
     throw new InputError(
       stepNano === CENT_NANO_USD
         ? "Only whole cents can be refunded in this way."

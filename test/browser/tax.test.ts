@@ -5,6 +5,7 @@ import { ACME_HOST, openPanel, type Panel, PHONE, said, settled } from "./browse
 /** A seller sets its currency and tax, and a buyer sees what it pays. Source: TAX-1, TAX-2, TAX-3, CUR-1, CUR-2. */
 
 const USD = 1_000_000_000n;
+const YEN = { currency: "jpy", usdRateNano: "150000000000", taxCountry: "DE", packageTax: 19_000, topUpTax: 19_000 };
 let panel: Panel;
 beforeAll(async () => {
   panel = await openPanel();
@@ -76,4 +77,51 @@ test("the seller sets currency and tax, with its mistakes at their fields; the b
   await buyer.page.goto("/billing");
   await said(buyer.page, "without VAT: reverse charge");
   await buyer.close();
+});
+
+test("yen have no decimals on any page: the price, the order, the payment and its refund, however many there are", async () => {
+  const { world } = panel.shop;
+  const seller = await panel.visit(panel.acme, "/prices", { host: ACME_HOST });
+  ok(await (await signInTo(panel.shop, panel.acme, { host: ACME_HOST })).patch("/selling-terms", YEN));
+  const offeringId = await world.addOffering({ wholesaleNanoUsd: 4n * USD });
+  await world.sql`update offerings set name = 'Bureau' where id = ${offeringId}`;
+  await seller.page.reload();
+  await seller.page.getByRole("button", { name: "Set price of Bureau" }).click();
+  const priced = seller.page.getByRole("dialog");
+  await priced.getByLabel("Your customers pay").fill("12000000.5");
+  await priced.getByRole("button", { name: "Set price" }).click();
+  await said(seller.page, "A multiple of ¥1.");
+  await priced.getByLabel("Your customers pay").fill("12000000");
+  await priced.getByRole("button", { name: "Set price" }).click();
+  await said(seller.page, "Bureau costs your customers ¥12,000,000.");
+  await seller.check();
+
+  const person = await world.addCustomer(panel.acme.accountId);
+  const buyer = await panel.visit(person, "/billing", { host: ACME_HOST });
+  await said(buyer.page, /¥12,000,000/);
+  await buyer.page.getByRole("button", { name: "Buy Bureau" }).click();
+  await buyer.page.getByRole("dialog").getByRole("button", { name: "Continue" }).click();
+  await buyer.page.getByRole("heading", { name: "Pay ¥14,280,000" }).waitFor();
+  await said(buyer.page, "¥2,280,000");
+  await buyer.check();
+  await buyer.close();
+
+  const [order] = await world.sql`select id from orders where account_id = ${person.accountId}`;
+  const acme = await signInTo(panel.shop, panel.acme, { host: ACME_HOST });
+  await world.setBalance(panel.acme, 100n * USD);
+  ok(await acme.post(`/orders/${order?.id}/fulfil`, {}));
+  await seller.page.goto("/payments");
+  await said(seller.page, "¥14,280,000");
+  await seller.page.getByRole("button", { name: /^Refund/ }).click();
+  const dialog = seller.page.getByRole("dialog");
+  await said(seller.page, "¥14,280,000 of ¥14,280,000 can be refunded.");
+  seller.expectProblem(/^422 POST \/api\/panel\/payments\/\d+\/refunds$/);
+  await dialog.getByLabel("Amount").fill("10000000.5");
+  await dialog.getByRole("button", { name: "Refund", exact: true }).click();
+  await said(seller.page, "Only whole amounts of JPY can be refunded in this way.");
+  await dialog.getByLabel("Amount").fill("10000000");
+  await dialog.getByRole("button", { name: "Refund", exact: true }).click();
+  await said(seller.page, "¥10,000,000 refunded");
+  await seller.check();
+  await seller.close();
 });

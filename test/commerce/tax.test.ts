@@ -293,6 +293,10 @@ describe("a currency", () => {
     expect(ok(await refund(topUp.orderId, nano(901))).refund).toMatchObject({ status: "done", taxNano: nano(144) });
     expect(pay.stripe.refunds.at(-1)).toMatchObject({ currency: "jpy", amount: 901 });
     expect(await pay.balanceOf(buyer)).toBe(5n * USD);
+    const byHand = await pay.order(buyer, { kind: "top_up", amountNanoUsd: nano(10) });
+    await fulfil(byHand.orderId);
+    expectRefusal(await refund(byHand.orderId, nano(900.5)), "validation_failed", { param: "amountNano" });
+    ok(await refund(byHand.orderId, nano(1_802)));
     const [invoice, creditNote] = await filesOf(buyer, topUp.orderId);
     expect(invoice).toMatch(/Net +¥1,514\s+VAT 19 % +¥288\s+Total in JPY +¥1,802/);
     expect(creditNote).toMatch(/Net +−¥757\s+VAT 19 % +−¥144\s+Total in JPY +−¥901/);

@@ -149,6 +149,12 @@ describe("money", () => {
       expect(checkPrice(typed)).toBe("Whole cents.");
       expect(wrongAmount(typed)).toBeNull();
     }
+    // A limit in dollars says nothing of yen.
+    for (const typed of ["9000001", "12000000"]) {
+      expect(wrongAmount(typed, { currency: "jpy" })).toBeNull();
+      expect(checkPrice(typed, "jpy")).toBeNull();
+    }
+    expect(wrongAmount("x", { currency: "jpy" })).toBe("An amount in JPY, as in 20 or 12.50.");
     for (const typed of ["9000000", "0.01"]) expect([wrongAmount(typed), checkPrice(typed)]).toEqual([null, null]);
   });
 });

@@ -51,25 +51,31 @@ export function checkUsd(
   return decimals === 6 && amount % NANO_PER_MICRO !== 0n ? t`Dollars, with up to 6 decimals.` : null;
 }
 
-/** The error of a typed amount of money that is not zero, or null. `mayTake` allows negative amounts. */
-export function wrongAmount(typed: string, { mayTake = false } = {}): string | null {
+/** The error of a text that is no amount of a currency, which it names, or null. */
+function unreadable(typed: string, currency: string): string | null {
   const wrong = wrongUsd(typed);
+  return currency === "usd" || wrong === null || wrong !== wrongUsd("")
+    ? wrong
+    : t`An amount in ${{ currency: currency.toUpperCase() }}, as in 20 or 12.50.`;
+}
+
+/**
+ * The error of a typed amount of money that is not zero, or null. `mayTake` allows negative amounts. In other currencies than dollars the
+ * largest amount is what the server knows.
+ */
+export function wrongAmount(typed: string, { mayTake = false, currency = "usd" } = {}): string | null {
+  const wrong = unreadable(typed, currency);
   if (wrong !== null) return wrong;
-  const nanoUsd = BigInt(parseUsd(typed) ?? 0);
-  if (nanoUsd === 0n || (!mayTake && nanoUsd < 0n)) return t`Enter an amount above zero.`;
-  const isTooMuch = nanoUsd > MONEY_NANO_USD_MAX || nanoUsd < -MONEY_NANO_USD_MAX;
+  const nano = BigInt(parseUsd(typed) ?? 0);
+  if (nano === 0n || (!mayTake && nano < 0n)) return t`Enter an amount above zero.`;
+  const isTooMuch = currency === "usd" && (nano > MONEY_NANO_USD_MAX || nano < -MONEY_NANO_USD_MAX);
   return isTooMuch ? t`At most $${{ max: formatCount(MONEY_USD_MAX) }}.` : null;
 }
 
 /** The error of a typed amount that people pay, in what can be paid in the currency, or null. The server knows the largest one. */
 export function checkPrice(typed: string, currency = "usd"): string | null {
-  const wrong = wrongUsd(typed);
-  if (wrong !== null) {
-    // What is said of a text that is no amount names the currency.
-    return currency === "usd" || wrong !== wrongUsd("")
-      ? wrong
-      : t`An amount in ${{ currency: currency.toUpperCase() }}, as in 20 or 12.50.`;
-  }
+  const wrong = unreadable(typed, currency);
+  if (wrong !== null) return wrong;
   const amount = BigInt(parseUsd(typed) ?? 0);
   if (currency !== "usd") {
     const step = payableStepNano(currency);

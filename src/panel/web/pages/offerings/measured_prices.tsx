@@ -83,7 +83,7 @@ function wrongSteps(steps: readonly Step[], currency: string): string | null {
   for (const { from, price } of steps) {
     const wrongFrom = checkCount(from, { min: 0, max: OFFERING_TOTAL_REQUESTS.max });
     if (wrongFrom !== null) return t`From: ${wrongFrom}`;
-    const wrong = wrongAmount(price);
+    const wrong = wrongAmount(price, { currency });
     if (wrong !== null) return wrong;
     if (currency === "usd" && BigInt(parseUsd(price) ?? 0) > MEASURED_NANO_USD_MAX)
       return t`At most ${{ price: formatMoney(MEASURED_NANO_USD_MAX) }}.`;

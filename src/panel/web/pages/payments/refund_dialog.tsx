@@ -19,7 +19,7 @@ export function RefundDialog({ open, onClose, payment }: DialogState & { payment
   const left = String(BigInt(amountNano) - BigInt(refundedNano));
   const form = useForm({
     first: { amountNano: toUsdInput(left), reason: "", endPackage: false },
-    wrong: ({ amountNano: typed }) => ({ amountNano: wrongRefund(typed, left), reason: null }),
+    wrong: ({ amountNano: typed }) => ({ amountNano: wrongRefund(typed, { left, currency }), reason: null }),
     send: ({ amountNano: typed, reason, endPackage }) =>
       ask(
         api.payments({ id: paymentId }).refunds.post(
@@ -83,8 +83,8 @@ export function RefundDialog({ open, onClose, payment }: DialogState & { payment
   );
 }
 
-function wrongRefund(typed: string, left: string): string | null {
-  const wrong = wrongAmount(typed);
+function wrongRefund(typed: string, { left, currency }: { left: string; currency: string }): string | null {
+  const wrong = wrongAmount(typed, { currency });
   if (wrong !== null) return wrong;
   return BigInt(parseUsd(typed) ?? 0) > BigInt(left) ? t`That is more than what is left of the payment.` : null;
 }
