@@ -249,7 +249,7 @@ else
         proxy.cut();
         streams.open();
         await until(async () => (await readiness(origin)) === "spool_full");
-        const exited = await Promise.race([replica.stop(), sleep(40_000).then(() => "still running")]);
+        const exited = await Promise.race([replica.stop(), sleep(120_000).then(() => "still running")]);
         expect(exited).toBe(1);
         expect(streams.calls.filter(complete)).toEqual([]);
         // The replica's lease is a minute; the books must come to rest before that.
