@@ -73,7 +73,7 @@ const TAKE_MESSAGE = /^(?:wrong|refused|refuse|tooSoon|conflict|insufficientBala
 const NOT_IN_PANEL = /^src\/(?:panel\/web|gateway|cli|demo|platform|server)\//;
 
 /**
- * The sentences of the server's errors, which the panel shows: the first argument of `new InputError`, of `new ExistsError` and of
+ * The sentences of the server's errors, which the panel shows: the first argument of `new InputError`, `new ExistsError`, `new MailError` and
  * `sentence`, the `message` of `new Refusal`, and those of the table of errors. A constant of the same file is followed;
  * another text is marked with a comment `i18n`.
  */
@@ -87,7 +87,7 @@ async function serverSentences(): Promise<ExtractedCatalogType> {
   for (const path of [...new Glob("src/**/*.ts").scanSync({ cwd: repository })].sort()) {
     if (NOT_IN_PANEL.test(path)) continue;
     const source = await readFile(join(repository, path), "utf8");
-    if (!/\bnew (?:InputError|ExistsError|Refusal)\(|\bsentence\(|\/\*i18n\*\//.test(source)) continue;
+    if (!/\bnew (?:InputError|ExistsError|MailError|Refusal)\(|\bsentence\(|\/\*i18n\*\//.test(source)) continue;
     // Marked texts of a file that says its texts itself are in the server's catalogue.
     const isOwn = source.includes("i18n.t(");
     const constants = new Map<string, t.Node>();
@@ -114,7 +114,7 @@ async function serverSentences(): Promise<ExtractedCatalogType> {
         if (node.type !== "NewExpression" && node.type !== "CallExpression") return;
         const name = node.callee.type === "Identifier" ? node.callee.name : "";
         const [first, second] = node.arguments;
-        if (/^(?:InputError|ExistsError|sentence)$/.test(name)) addEach(first);
+        if (/^(?:InputError|ExistsError|MailError|sentence)$/.test(name)) addEach(first);
         if (TAKE_MESSAGE.test(name)) for (const given of node.arguments) if (isText(given)) addEach(given);
         if (name === "Refusal" && second?.type === "ObjectExpression") {
           for (const property of second.properties)

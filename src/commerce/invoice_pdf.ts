@@ -177,7 +177,7 @@ function drawTableHead(page: Page, y: number): number {
   const { doc, i18n } = page;
   drawText(page, i18n.t("Description"), { ...COLUMNS.what, y }, LABEL);
   drawText(page, i18n.t("Quantity"), { ...COLUMNS.quantity, y }, LABEL);
-  drawText(page, i18n.t("Price"), { ...COLUMNS.unit, y }, LABEL);
+  drawText(page, i18n.t("Unit price"), { ...COLUMNS.unit, y }, LABEL);
   drawText(page, i18n.t("Amount"), { ...COLUMNS.amount, y }, LABEL);
   rule(doc, y + 18, INK);
   return y + 18;

@@ -74,7 +74,7 @@ async function giveUpExpired({ db }: { db: Db }, { tenantId, why }: Pick<Met, "t
     if (found.length === 0) return;
     const ids = `{${found.map(({ id }) => id).join(",")}}`;
     await sql`
-      update outbox_deliveries set status = 'failed', ended_at = ledger_now(), error = ${`The mail server did not answer: ${why}`}
+      update outbox_deliveries set status = 'failed', ended_at = ledger_now(), error = ${why}
       where recipient_id = any(${ids}::text::bigint[]) and status = 'waiting' and deadline_at <= ledger_now()`;
     await sql`
       update outbox_recipients r set next_at = null, failures = 0 where id = any(${ids}::text::bigint[])

@@ -46,48 +46,67 @@ function pathsOf(role: "customer" | "reseller" | "admin"): string[] {
 const NAMES =
   /\b(?:API|APIs|JSON|CSV|USD|EUR|URL|UTC|OpenAI|DNS|TXT|AAAA|MCP|SDK|VAT|Tollgate|Stripe|HTTPS?|SMTP|KB|MB|Python|JavaScript|TypeScript|curl|Google|GitHub|ISO|IANA|Atom|RFC|PDF|CNAME|IPv[46]|GHz|Chrome|Firefox|Safari|Chromium|Linux|iPhone|Bun|Deno)\b/g;
 
-/** Visible texts with words that are neither a text of the panel nor what the server sent. `heard`: the bodies of its answers. */
-function uncollected(page: Page, heard: string): Promise<string[]> {
-  return page.evaluate(
-    ({ heard, names }) => {
-      const months = [..."abcdefghijkl"].flatMap((_, month) =>
-        (["short", "long"] as const).map((form) => new Date(2026, month, 1).toLocaleString("en-GB", { month: form })),
-      );
-      const known = new RegExp(`${names}|\\b(?:${months.join("|")}|AM|PM)\\b`, "g");
-      const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-      const found: string[] = [];
-      for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
-        const parent = node.parentElement;
-        const text = (node.textContent ?? "").replace(/\s+/g, " ").trim();
-        if (
-          parent === null ||
-          parent.closest("code, pre, kbd, .font-mono, script, style, noscript, textarea, option, [lang]:not(html)")
-        )
-          continue;
-        const words = text
-          .replace(known, "")
-          .replaceAll("_", " ")
-          .toLowerCase()
-          .split(/[^\w.@-]+/);
-        if (words.every((word) => !/[a-z]{3,}/.test(word) || heard.includes(word)) || !parent.checkVisibility())
-          continue;
-        found.push(text);
-      }
-      return [...new Set(found)];
-    },
-    { heard, names: NAMES.source },
-  );
+/**
+ * Fields of the server's answers that name something, whose text people wrote, or another machine: an `error` is what a mail server or an
+ * endpoint said. `what` is the line of an invoice, in the language of its buyer. Any other text must be translated before it is shown.
+ */
+const NAMED = /^(?:\w*[nN]ame|title|provider|brand|source|what|note|reason|instructions|\w*address|error)$/;
+/** Joins lists in English, which is the locale of the page. */
+const LIST_WORDS = /^(?:and|or)$/;
+
+/** The words of the data in an answer: of names, and of texts that no sentence is, as ids, addresses and hosts. */
+function dataWords(value: unknown, field = ""): string[] {
+  if (typeof value === "string") return NAMED.test(field) || /^\S*[\d@./:_-]\S*$/.test(value) ? wordsOf(value) : [];
+  if (typeof value !== "object" || value === null) return [];
+  return Object.entries(value).flatMap(([key, each]) => [
+    ...dataWords(key),
+    ...dataWords(each, Array.isArray(value) ? field : key),
+  ]);
+}
+
+function wordsOf(text: string): string[] {
+  return text
+    .replaceAll("_", " ")
+    .toLowerCase()
+    .split(/[^\p{L}\d.@-]+/u);
+}
+
+/** Visible texts with words that are neither a text of the panel nor data. */
+async function uncollected(page: Page, data: ReadonlySet<string>): Promise<string[]> {
+  const shown = await page.evaluate((names) => {
+    const months = [..."abcdefghijkl"].flatMap((_, month) =>
+      (["short", "long"] as const).map((form) => new Date(2026, month, 1).toLocaleString("en-GB", { month: form })),
+    );
+    const known = new RegExp(`${names}|\\b(?:${months.join("|")}|AM|PM)\\b`, "g");
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    const found: [text: string, rest: string][] = [];
+    for (let node = walker.nextNode(); node !== null; node = walker.nextNode()) {
+      const parent = node.parentElement;
+      const text = (node.textContent ?? "").replace(/\s+/g, " ").trim();
+      const silent = "code, pre, kbd, .font-mono, script, style, noscript, textarea, option, [lang]:not(html)";
+      if (parent === null || parent.closest(silent) || !/[a-z]{3,}/i.test(text) || !parent.checkVisibility()) continue;
+      found.push([text, text.replace(known, "")]);
+    }
+    return found;
+  }, NAMES.source);
+  const isUnknown = (word: string) => /[a-z]{3,}/.test(word) && !data.has(word) && !LIST_WORDS.test(word);
+  return [...new Set(shown.flatMap(([text, rest]) => (wordsOf(rest).some(isUnknown) ? [text] : [])))];
 }
 
 async function walk(visit: Visit, paths: string[]): Promise<void> {
   const { page, context } = visit;
   const wrong: string[] = [];
-  /** What the server sent, in small letters: names and addresses are no texts of the panel. */
-  const heard: Promise<string>[] = [];
+  const data = new Set<string>();
+  const heard: Promise<void>[] = [];
   page.on("response", (response) => {
     if (!new URL(response.url()).pathname.startsWith("/api/panel/")) return;
-    // A redirect has no body, and one that a navigation cut off is not read.
-    heard.push(response.text().catch(() => ""));
+    // A redirect has no body, one that a navigation cut off is not read, and a file is no JSON.
+    const answer: Promise<unknown> = response.json().catch(() => null);
+    heard.push(
+      answer.then((json) => {
+        for (const word of dataWords(json)) data.add(word);
+      }),
+    );
   });
   await context.addInitScript({ content: pseudo });
   for (const path of paths) {
@@ -95,7 +114,7 @@ async function walk(visit: Visit, paths: string[]): Promise<void> {
     for (const viewport of [DESKTOP, PHONE]) {
       await page.setViewportSize(viewport);
       await settled(page);
-      const data = (await Promise.all(heard)).join(" ").replaceAll("_", " ").toLowerCase();
+      await Promise.all(heard);
       wrong.push(...(await uncollected(page, data)).map((text) => `${path}: ${text}`));
     }
     await visit.check().catch((error: Error) => wrong.push(error.message));
@@ -118,6 +137,16 @@ test(
   async () => {
     const visit = await seeded.panel.enter(seeded.mara);
     await walk(visit, pathsOf("admin"));
+    await visit.close();
+  },
+  ROLE_MS_MAX,
+);
+
+test(
+  "nor do a reseller's pages",
+  async () => {
+    const visit = await seeded.panel.enter(seeded.panel.acme, { host: LUMEN_HOST });
+    await walk(visit, pathsOf("reseller"));
     await visit.close();
   },
   ROLE_MS_MAX,

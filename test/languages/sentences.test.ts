@@ -11,7 +11,7 @@ import { panelPath, po } from "../../scripts/catalogues.ts";
  */
 const DATA = {
   ids: ["id", "key", "modelId", "orderId", "paying", "provider", "providerId"],
-  names: ["name", "names", "only_owner_of", "timeZone"],
+  names: ["missing", "name", "names", "only_owner_of", "timeZone"],
   codes: [
     "allowed",
     "at",

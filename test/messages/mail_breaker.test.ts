@@ -201,7 +201,7 @@ test("mails that have waited for two days are given up with the reason, though t
   expect(await world.counts()).toEqual({ failed: 12 });
   const untried = (await list()).filter(({ attempts }) => attempts === 0);
   expect(untried.length).toBeGreaterThan(0);
-  for (const { error } of untried) expect(error).toStartWith("The mail server did not answer: ");
+  for (const { error } of untried) expect(error).toMatch(/ECONNREFUSED|refused|connect/i);
 });
 
 test("mails do not wait for the next probe after the server was changed or removed, or after 'Send now'", async () => {

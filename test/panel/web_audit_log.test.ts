@@ -19,6 +19,14 @@ test("a change shows the old and new value of each field: money, prices, switche
   ]);
 });
 
+test("the bounds of one request are said in words", () => {
+  const bounds = { choices: 4, inputs: 128, promptTokens: 2_000_000, outputTokens: null };
+  const change = { action: "changed", subject: "offerings", before: {}, after: { request_bounds: bounds } };
+  expect(changesOf(change, NOW)).toMatchObject([
+    { after: "At most 4 choices, 128 embeddings and 2,000,000 tokens of prompt in one request" },
+  ]);
+});
+
 test("token prices are per million, image prices per image; neither is rounded", () => {
   const priced = (subject: string, column: string) =>
     changesOf({ action: "changed", subject, before: { [column]: 1_225_000 }, after: { [column]: 40_000 } }, NOW);

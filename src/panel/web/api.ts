@@ -196,7 +196,12 @@ function messageOf(error: unknown): string | null {
   if (typeof message !== "string") return null;
   const id = fieldOf(said, "id") ?? message;
   const values = fieldOf(said, "values");
-  if (typeof id !== "string" || !Object.hasOwn(i18n.messages, id)) return message;
+  return typeof id === "string" ? inLanguage(id, message, values) : message;
+}
+
+/** A text of the server in the page's language; `english` if the language does not have it. */
+export function inLanguage(id: string, english = id, values?: unknown): string {
+  if (!Object.hasOwn(i18n.messages, id)) return english;
   return i18n._(id, typeof values === "object" && values !== null ? { ...values } : undefined);
 }
 

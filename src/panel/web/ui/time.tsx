@@ -20,7 +20,13 @@ export function Instant({ iso, seconds = false }: { iso: string; seconds?: boole
   );
 }
 
-export function Ago({ iso, never = t`Never` }: { iso: string | null; never?: string }) {
+export function Ago({
+  iso,
+  never = t({ message: "Never", context: "it has not happened yet" }),
+}: {
+  iso: string | null;
+  never?: string;
+}) {
   const now = useNow(RENEWED_MS);
   if (iso === null) return never;
   return (

@@ -1,6 +1,6 @@
 import { plural, t } from "@lingui/core/macro";
 import { decimalAmount } from "../../../../platform/currencies.ts";
-import { limitsText } from "../../copy.ts";
+import { boundsText, limitsText } from "../../copy.ts";
 import {
   formatCalendarDay,
   formatCount,
@@ -549,6 +549,7 @@ function sayValue(
     return values === undefined ? value : (values[value] ?? plain(value));
   }
   if (name === "limits" && isLimits(value)) return limitsText(value);
+  if (name === "request_bounds" && isBounds(value)) return boundsText(value);
   if (name === "steps" && Array.isArray(value)) return value.map(sayStep).join(", ");
   return Array.isArray(value)
     ? value.map(String).join(", ") || t({ message: "none", context: "an empty list" })
@@ -570,6 +571,10 @@ function sayStep(step: unknown): string {
 
 function isLimits(value: object): value is Parameters<typeof limitsText>[0] {
   return "models" in value && "requestsPerMinute" in value;
+}
+
+function isBounds(value: object): value is Parameters<typeof boundsText>[0] {
+  return "choices" in value && "inputs" in value && "promptTokens" in value && "outputTokens" in value;
 }
 
 function sayNumber(value: number, name: string, subject: string): string {

@@ -90,7 +90,11 @@ function InProgress({ books: { holds, spoolsWaiting, lossesNanoUsd, reapedAt } }
       <Figures>
         <Figure
           label={t`Requests in progress`}
-          note={holds.oldestAgeMs === null ? t`None` : t`The oldest for ${{ duration: formatTook(holds.oldestAgeMs) }}`}
+          note={
+            holds.oldestAgeMs === null
+              ? t({ message: "None", context: "holds" })
+              : t`The oldest for ${{ duration: formatTook(holds.oldestAgeMs) }}`
+          }
         >
           {formatCount(holds.alive)}
         </Figure>

@@ -8,7 +8,7 @@ import {
   MAIL_PORTS,
   MAIL_USER_CHARS_MAX,
 } from "../../../../limits.ts";
-import { api, ask } from "../../api.ts";
+import { api, ask, inLanguage } from "../../api.ts";
 import { useOpened, useViewer } from "../../shared/page_hooks.ts";
 import { Button } from "../../ui/buttons.tsx";
 import { Confirm } from "../../ui/dialog.tsx";
@@ -160,7 +160,7 @@ function SendTest() {
     onSuccess: ({ to, problem }) =>
       problem === null
         ? toast.done(t`The server has accepted a test mail to ${to}.`)
-        : toast.failed(new Error(problem), t`The test mail was not sent.`),
+        : toast.failed(new Error(inLanguage(problem)), t`The test mail was not sent.`),
     onError: (error) => toast.failed(error),
   });
   return (

@@ -2,7 +2,7 @@ import { t } from "@lingui/core/macro";
 import { Plural, Trans } from "@lingui/react/macro";
 import { useInfiniteQuery, useMutation, useQueryClient } from "@tanstack/react-query";
 import { Check, CircleAlert, Clock, Mail, MailX } from "lucide-react";
-import { api, ask } from "../../api.ts";
+import { api, ask, inLanguage } from "../../api.ts";
 import { useViewer } from "../../shared/page_hooks.ts";
 import { oneOf } from "../../shared/url_values.ts";
 import { Button } from "../../ui/buttons.tsx";
@@ -168,7 +168,7 @@ export function DeliveryState({ delivery: { status, error, attempts, nextAt, end
       )}
       {status !== "sent" && attempts > 0 && (
         <span className="grid max-w-[24rem] text-12 text-ink-2">
-          <span className="wrap-anywhere">{error}</span>
+          <span className="wrap-anywhere">{error && inLanguage(error)}</span>
           <span className="text-ink-3">
             {nextAt ? (
               <Trans>
@@ -180,7 +180,9 @@ export function DeliveryState({ delivery: { status, error, attempts, nextAt, end
           </span>
         </span>
       )}
-      {status === "failed" && attempts === 0 && error && <span className="text-12 text-ink-2">{error}</span>}
+      {status === "failed" && attempts === 0 && error && (
+        <span className="text-12 text-ink-2">{inLanguage(error)}</span>
+      )}
     </span>
   );
 }

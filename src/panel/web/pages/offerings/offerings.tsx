@@ -25,7 +25,7 @@ import { OFFERINGS_KEY, type Offering } from "./queries.ts";
 /** Offerings, for admins. An offering never changes, because packages are copies of it: a new price is a new offering. */
 
 const SHOWN = [
-  { value: "", label: t`All` },
+  { value: "", label: t({ message: "All", context: "offerings" }) },
   { value: "on", label: t`On sale` },
   { value: "off", label: t`Off sale` },
 ] as const;

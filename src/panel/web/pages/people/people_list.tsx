@@ -29,7 +29,7 @@ const InviteDialog = lazy(() => import("./person_invite.tsx").then((m) => ({ def
 type Row = NonNullable<Awaited<ReturnType<typeof api.people.get>>["data"]>["people"][number];
 
 const ROLE_FILTER = [
-  { value: "all", label: t`All` },
+  { value: "all", label: t({ message: "All", context: "people" }) },
   { value: "customer", label: t`Customers` },
   { value: "reseller", label: t`Resellers` },
   { value: "admin", label: t`Admins` },

@@ -31,7 +31,7 @@ const KEY_COLUMNS: readonly Column<TheirKey>[] = [
   {
     head: t`Expires`,
     hideBelow: "lg",
-    cell: ({ expiresAt }) => (expiresAt ? <Instant iso={expiresAt} /> : t`Never`),
+    cell: ({ expiresAt }) => (expiresAt ? <Instant iso={expiresAt} /> : t({ message: "Never", context: "expires" })),
   },
   { head: t`State`, cell: ({ status }) => <Status kind={KEY_STATUS[status]} /> },
 ];

@@ -277,7 +277,7 @@ const CHARGED_PARTS: Column<ChargedPart>[] = [
     cell: ({ count }) => formatCount(count),
   },
   {
-    head: t`Price`,
+    head: t({ message: "Price", context: "of one unit" }),
     align: "right",
     cell: ({ part, pricePicoUsd }) => {
       const price = formatPicoUsd(pricePicoUsd);
