@@ -167,4 +167,7 @@ CREATE TRIGGER routes_audit AFTER INSERT OR DELETE OR UPDATE ON routes FOR EACH 
 --> statement-breakpoint
 CREATE TRIGGER providers_audit AFTER INSERT OR DELETE OR UPDATE ON providers FOR EACH ROW EXECUTE FUNCTION note_audit('id', '');
 --> statement-breakpoint
+-- An admin has ended the hour.
+CREATE TRIGGER losses_audit AFTER UPDATE OF hour_amount ON losses FOR EACH ROW WHEN (NEW.hour_amount = 0 AND OLD.hour_amount > 0) EXECUTE FUNCTION note_audit('holder_id', 'holder_id', 'kind');
+--> statement-breakpoint
 CREATE TRIGGER provider_keys_audit AFTER INSERT OR DELETE OR UPDATE ON provider_keys FOR EACH ROW EXECUTE FUNCTION note_audit('id', '', 'provider_id,name');

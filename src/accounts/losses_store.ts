@@ -1,5 +1,8 @@
+import { and, eq, gt } from "drizzle-orm";
+import { type ChangeDeps, changing } from "../platform/changes_store.ts";
 import type { Db } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
+import { losses } from "../platform/schema_accounts.ts";
 
 /** Losses by account and tenant, in the hour that runs and in all. The hours are by the database's clock. Source: LOS-1, LOS-2. */
 
@@ -84,19 +87,24 @@ export type HolderLosses = {
   amount: bigint;
   times: number;
   lastAt: string;
+  /** What `before` is for the rows after this one. */
+  cursor: string;
 };
 
 /** The losses of one account or tenant, or of all: the latest first. */
 export async function listLosses(
   { db }: { db: Db },
-  { holderId, limit }: { holderId?: number | undefined; limit: number },
+  { holderId, before, limit }: { holderId?: number | undefined; before?: string | undefined; limit: number },
 ): Promise<HolderLosses[]> {
+  const [at = null, holder = null, id = null, kind = null] = before?.split("/") ?? [];
   const rows = await db.sql`
     with clock as materialized (select ledger_now() as now)
     select holder, holder_id, kind, amount, times, last_at, hour_began_at > now - interval '1 hour' as runs,
-      hour_amount, hour_began_at + interval '1 hour' as ends_at
-    from losses, clock where ${holderId ?? null}::bigint is null or holder_id = ${holderId ?? null}
-    order by last_at desc limit ${limit}`;
+      hour_amount, hour_began_at + interval '1 hour' as ends_at,
+      concat_ws('/', last_at, holder, holder_id, kind) as cursor
+    from losses, clock where (${holderId ?? null}::bigint is null or holder_id = ${holderId ?? null})
+      and (${at}::text is null or (last_at, holder, holder_id, kind) < (${at}::text::timestamptz, ${holder}::text, ${id}::text::bigint, ${kind}::text))
+    order by last_at desc, holder desc, holder_id desc, kind desc limit ${limit}`;
   return rows.map((row) => ({
     holder: row.holder,
     holderId: Number(row.holder_id),
@@ -106,12 +114,14 @@ export async function listLosses(
     amount: BigInt(row.amount),
     times: Number(row.times),
     lastAt: toIso(row.last_at),
+    cursor: row.cursor,
   }));
 }
 
 /** Ends the hour of an account or tenant: it is no longer stopped. Returns whether one ran. */
-export async function forgetHour({ db }: { db: Db }, holderId: number): Promise<boolean> {
-  const rows = await db.sql`
-    update losses set hour_amount = 0 where holder_id = ${holderId} and hour_amount > 0 returning 1`;
-  return rows.length > 0;
+export async function forgetHour(deps: ChangeDeps, holderId: number): Promise<boolean> {
+  return await changing(deps, async (tx) => {
+    const of = and(eq(losses.holderId, holderId), gt(losses.hourAmount, 0n));
+    return (await tx.update(losses).set({ hourAmount: 0n }).where(of).returning({ kind: losses.kind })).length > 0;
+  });
 }

@@ -1,7 +1,9 @@
+import { Value } from "@sinclair/typebox/value";
 import type { Command } from "commander";
 import type { Account } from "../accounts/accounts_store.ts";
 import { InputError, Refusal } from "../errors.ts";
 import { getAccount, listAccounts } from "../operations/accounts.ts";
+import { toJson } from "../operations/json.ts";
 import { listOfferings, type PricedOffering } from "../operations/offerings.ts";
 import { type Brings, type Call, perform } from "../operations/operation.ts";
 import { type Context, defineCommand, type Need } from "./context.ts";
@@ -52,7 +54,9 @@ export function operatorDoor(context: Context, brings: Brings = {}): Door {
     makeBatch: (_, work) => work(),
     brings,
   };
-  return (operation, input) => perform(context, operation, call, input);
+  // Only the fields of the output, as a server gives: a command prints the same by both doors.
+  return async (operation, input) =>
+    Value.Decode(operation.output, toJson(operation.output, await perform(context, operation, call, input)));
 }
 
 /** What `asked` gives; if there is nothing with that id, the message as an InputError. */

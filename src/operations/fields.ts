@@ -69,7 +69,12 @@ export const SignedNanoUsd = amount(OTHER_THAN_ZERO_NANO_USD);
 /** An amount in an answer: nano-USD, or billionths of another currency. */
 export const Amount = amount({ pattern: "^-?[0-9]+$", says: "a string of digits" });
 
-function amount(options: { maxLength?: number; pattern: string; says: string }) {
+/** The same with what it is of. */
+export function amountOf(description: string) {
+  return amount({ pattern: "^-?[0-9]+$", says: "a string of digits", description });
+}
+
+function amount(options: { maxLength?: number; pattern: string; says: string; description?: string }) {
   return Type.Transform(Type.String(options)).Decode(BigInt).Encode(String);
 }
 

@@ -39,6 +39,7 @@ const TAG_OF: Readonly<Record<string, Tag>> = {
   allotments: "Packages",
   balances: "Balances",
   usage: "Usage",
+  losses: "Usage",
   offerings: "Offerings",
   prices: "Prices",
   measured: "Prices",

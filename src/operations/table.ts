@@ -6,6 +6,7 @@ import * as domains from "./domains.ts";
 import * as identityProviders from "./identity_providers.ts";
 import * as incidents from "./incidents.ts";
 import * as keys from "./keys.ts";
+import * as losses from "./losses.ts";
 import * as markups from "./markups.ts";
 import * as measured from "./measured.ts";
 import * as members from "./members.ts";
@@ -70,6 +71,8 @@ export const OPERATIONS: readonly AnyOperation[] = [
   usage.listUsage,
   usage.listAllRequests,
   usage.getFigures,
+  losses.listLosses,
+  losses.forgetLosses,
   offerings.listOfferings,
   offerings.createOffering,
   offerings.setOnSale,

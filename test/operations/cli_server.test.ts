@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from "bun:test";
 import { Value } from "@sinclair/typebox/value";
+import { addLosses } from "../../src/accounts/losses_store.ts";
 import { askServer } from "../../src/cli/server_door.ts";
 import { Refusal } from "../../src/errors.ts";
 import { SERVED } from "../../src/operations/management_api.ts";
@@ -224,6 +225,49 @@ test("an account of another seller, or of another role, is not the account that 
   const asReseller = await withServer(`${add} --role reseller`, admin);
   expect(asReseller).toMatchObject({ code: 1, err: expect.stringContaining("already in use") });
   expect(await shop.world.sql`select from accounts where email = ${row?.email}`).toHaveLength(3);
+});
+
+test("losses are listed page by page and forgotten by both doors, and the audit log has who ended the hour", async () => {
+  const customers = [];
+  for (let i = 0; i < 3; i++) customers.push(await shop.world.addCustomer(reseller.accountId));
+  const db = shop.world.openDb(1);
+  const loss = { tenantId: reseller.accountId, kind: "shortfall", amount: 40_000_000_000_000n, times: 2 };
+  await addLosses(
+    { db },
+    customers.map(({ accountId }) => ({ accountId, ...loss })),
+    [{ kind: "shortfall", account: 1n, tenant: 1n }],
+  );
+  await db.close();
+  for (const words of [
+    "account losses",
+    "account losses --limit 2",
+    `account losses ${customers[0]?.accountId} --json`,
+  ])
+    expect({ words, ...(await withServer(words, admin)) }).toEqual({ words, ...(await withDatabase(words)) });
+  const there = (who: Management, path: string) => who.call("GET", path, undefined, { host: "localhost" });
+  const seen: string[] = [];
+  for (let cursor = ""; ; ) {
+    const { json } = await there(admin, `/losses?limit=1${cursor}`);
+    seen.push(
+      ...json.data.map(({ holder, holderId }: { holder: string; holderId: number }) => `${holder} ${holderId}`),
+    );
+    if (json.nextCursor === null) break;
+    cursor = `&cursor=${json.nextCursor}`;
+  }
+  const holders = customers.map(({ accountId }) => `account ${accountId}`);
+  expect(seen.toSorted()).toEqual([...holders, `reseller ${reseller.accountId}`].toSorted());
+  expect((await there(seller, "/losses")).status).toBe(404);
+  const shown = async (words: string) => JSON.parse((await withServer(`${words} --json`, admin)).out).losses;
+  const [{ stopped, amount }] = await shown(`account losses ${customers[0]?.accountId}`);
+  expect({ stopped, amount }).toEqual({ stopped: true, amount: "40000000000000" });
+  const [after] = await shown(`account losses ${customers[0]?.accountId} --forget`);
+  expect(after).toMatchObject({ stopped: false, hourAmount: "0", amount: "40000000000000" });
+  const [other] = await shown(`account losses ${customers[1]?.accountId}`);
+  expect(other.stopped).toBe(true);
+  const notes = await shop.world.sql`select token_id, subject_id from audit_entries where subject = 'losses'`;
+  expect(notes.map(({ token_id, subject_id }) => [Number(token_id), Number(subject_id)])).toEqual([
+    [admin.tokenId, Number(customers[0]?.accountId)],
+  ]);
 });
 
 test("the prices of made-to-measure packages keep what is left out, by the seller's token and by the operator's", async () => {

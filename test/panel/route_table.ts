@@ -490,6 +490,10 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "POST /people/:id/activate": person("/activate"),
   "POST /people/:id/link": person("/link"),
   "GET /people/:id/data": person("/data"),
+  "POST /people/:id/losses/forget": {
+    who: admin,
+    about: ({ accountId }) => ({ path: `/people/${accountId}/losses/forget` }),
+  },
   "POST /people/:id/erase": person("/erase", { email: "ann@example.com", proof: { password: PASSWORD } }),
   "POST /people/:id/remove-second-factor": person("/remove-second-factor"),
   "GET /people/:id/keys": person("/keys"),
@@ -683,6 +687,7 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "PUT /admin/model/image-price": { who: admin },
   "GET /admin/margins": { who: admin },
   "GET /admin/price-list": { who: admin },
+  "GET /admin/losses": { who: admin },
   "GET /admin/model-import": { who: admin },
   "POST /admin/model-import": { who: admin },
   "GET /admin/routes": { who: admin },

@@ -12,6 +12,7 @@ import { incidentsEndpoints } from "./incidents_endpoints.ts";
 import { invoicesEndpoints } from "./invoices_endpoints.ts";
 import { joinEndpoints } from "./join_endpoints.ts";
 import { keysEndpoints } from "./keys_endpoints.ts";
+import { lossesEndpoints } from "./losses_endpoints.ts";
 import { markupEndpoints } from "./markup_endpoints.ts";
 import { measuredEndpoints } from "./measured_endpoints.ts";
 import { membersEndpoints } from "./members_endpoints.ts";
@@ -97,6 +98,7 @@ function serviceEndpoints(deps: Deps) {
     .use(modelsEndpoints(deps))
     .use(routesEndpoints(deps))
     .use(priceImportEndpoints(deps))
+    .use(lossesEndpoints(deps))
     .use(providersEndpoints(deps))
     .use(operationsEndpoints(deps))
     .use(auditEndpoints(deps))

@@ -27,6 +27,7 @@ export const SUBJECTS: Readonly<Record<string, string>> = {
   disputes: t`dispute`,
   allotments: t`allotment`,
   voucher_batches: t`batch of vouchers`,
+  losses: t`losses of an hour`,
   voucher_uses: t`redeemed voucher`,
   buyer_details: t`buyer details`,
   cards: t`card on file`,
