@@ -108,13 +108,20 @@ type Fields = Readonly<Record<string, unknown>>;
 
 /** The error that an answer or an event reports of itself; undefined if it reports none. An empty error is none. */
 export function reportIn(body: Fields): ErrorReport | undefined {
-  const { error, choices, base_resp: base, x_groq: groq } = body;
+  const { error, choices, base_resp: base, x_groq: groq, promptFeedback: feedback } = body;
   if (isFilled(error)) return reportOfBody(body);
   // Groq says there why it ends a stream early.
   if (isRecord(groq) && isFilled(groq.error)) return reportOfBody({ error: groq.error });
   if (isRecord(base) && isFilled(base.status_code) && !GOOD_CODES.has(base.status_code)) return reportOfBody(base);
   if (Array.isArray(choices) && choices.length > 0) return reportInChoices(choices);
+  // Gemini's own form of a prompt that is blocked: it has no candidates.
+  if (isRecord(feedback) && isFilled(feedback.blockReason) && !isFilled(body.candidates)) return blocked(feedback);
   return isError(body) ? reportOfBody(body) : undefined;
+}
+
+function blocked({ blockReason, blockReasonMessage }: Fields): ErrorReport {
+  const { message, codes, param } = reportOfBody({ code: blockReason, message: blockReasonMessage });
+  return { message, codes: [...codes, "content_filter"], param, status: 400 };
 }
 
 /** The error in the body of an error status, which may say nothing but a message. */

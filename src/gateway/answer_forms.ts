@@ -17,7 +17,9 @@ type Fields = Readonly<Record<string, unknown>>;
 const LEVELS_MAX = 4;
 const MEMBERS_MAX = 50;
 /** Why a choice ended, under the names of other APIs. */
-const FINISHES = ["finishReason", "stop_reason", "stopReason", "done_reason"] as const;
+const FINISHES = ["finishReason", "stop_reason", "stopReason", "done_reason", "stop_type"] as const;
+/** Members that say whether an answer ends here: what has one is a piece of an answer, in the native streams of Ollama and llama.cpp. */
+const ENDS = ["done", "stop"] as const;
 /** Members with the text of an answer that has no message, as in the native APIs of servers. */
 const TEXTS = ["response", "generated_text", "output_text", "completion", "content", "text"] as const;
 
@@ -149,7 +151,16 @@ function plainChoice(choice: unknown): unknown {
 }
 
 function finishIn(value: Fields): unknown {
-  return FINISHES.map((name) => value[name]).find(isFilled);
+  if (ENDS.some((name) => value[name] === false)) return null;
+  return (
+    FINISHES.map((name) => value[name]).find(isFilled) ??
+    (ENDS.some((name) => value[name] === true) ? "stop" : undefined)
+  );
+}
+
+/** What a choice has what was said in. */
+function partOf(value: Fields): "delta" | "message" {
+  return ENDS.some((name) => typeof value[name] === "boolean") ? "delta" : "message";
 }
 
 /** A message in a list or a text, or else the content of one. */
@@ -171,16 +182,17 @@ function withMessage(value: Fields): Fields | undefined {
   const said = [message, delta].find((one) => isRecord(one) && SAID_OF_MODEL.some((name) => isFilled(one[name])));
   const parts = textsIn(content);
   if (said === undefined && parts === content) return undefined;
-  return { ...head, choices: [{ message: said ?? { content: parts }, finish_reason }] };
+  return { ...head, choices: [{ [partOf(value)]: said ?? { content: parts }, finish_reason }] };
 }
 
 /** An answer that is a text alone. It counts only beside a reason for its end, or a usage: errors are texts too. */
 function withText(value: Fields): Fields | undefined {
-  const name = TEXTS.find((one) => isText(value[one]));
+  const part = partOf(value);
+  const name = TEXTS.find((one) => isText(value[one]) || (part === "delta" && value[one] === ""));
   if (name === undefined) return undefined;
   const { [name]: content, finish_reason = finishIn(value), ...head } = value;
-  if (!isFilled(finish_reason) && !reportsTokens(value)) return undefined;
-  return { ...head, choices: [{ message: { content }, finish_reason }] };
+  if (part === "message" && !isFilled(finish_reason) && !reportsTokens(value)) return undefined;
+  return { ...head, choices: [{ [part]: { content }, finish_reason }] };
 }
 
 function isText(content: unknown): boolean {

@@ -34,11 +34,11 @@ const DIGITS_MAX = 20;
 const PLAIN_VALUE = /^(?:"[^"\\\p{Cc}]*"|-?(?:0|[1-9]\d{0,20})(?:\.\d{1,20})?(?:[eE][+-]?\d{1,3})?|null|true|false)$/u;
 
 /**
- * A value that changes. `text`: the one text in the choices, without its quotes. `passes`: it is sent on as received. `behind`,
+ * A value that changes. `text`: the one text in the choices, without its quotes. `timings`: counts so far, of which the last ones are read. `passes`: it is sent on as received. `behind`,
  * `outBehind`: what stands between it and the next one; the last ends the event.
  */
 export type Hole = {
-  what: "text" | "choices" | "usage" | "value";
+  what: "text" | "choices" | "usage" | "timings" | "value";
   passes: boolean;
   behind: string;
   outBehind: string;
@@ -54,7 +54,7 @@ type Order = { readonly layout: Layout; readonly values: readonly string[]; hole
 
 /**
  * The last hole has the end of the event behind it. `isUnchanged`: what stays the same is sent as received. `repeatsUsage`: the usage of an
- * earlier chunk stands in what stays the same.
+ * earlier chunk stands in what stays the same. `isReadAtEnd`: it has counts, so that the chunk that finishes is read as a whole.
  */
 export type Frame = {
   order: Order;
@@ -63,13 +63,19 @@ export type Frame = {
   holes: readonly Hole[];
   isUnchanged: boolean;
   repeatsUsage: boolean;
+  isReadAtEnd: boolean;
 };
 
 /** A chunk as received and as sent, where its members stand, and whether it reports any tokens. */
 export type Learned = { payload: string; spans: ReadonlyMap<string, Span>; out: string; hasTokens: boolean };
 
 /** Which members are not sent on as received, and which are never skipped over: they may say that the answer failed. */
-type Rules = { edited: ReadonlySet<string>; isTelling: (name: string) => boolean };
+type Rules = {
+  edited: ReadonlySet<string>;
+  isTelling: (name: string) => boolean;
+  /** Members with counts so far: only those of the chunk that finishes are read. */
+  readAtEnd: ReadonlySet<string>;
+};
 
 /** The frames of one stream, the newest first. */
 export class ChunkFrames {
@@ -93,7 +99,7 @@ export class ChunkFrames {
     if (payload.length > LEARNED_CHARS_MAX || spans.size > MEMBERS_MAX || !spans.has("choices")) return;
     if (!this.choicesBudget.take()) return;
     const order = this.#orderOf(learned);
-    const frame = frameOf(learned, order, this.#rules.edited);
+    const frame = frameOf(learned, order, this.#rules);
     if (frame === undefined) return;
     // What has the same order has no more holes than this.
     forget(this.choices, order);
@@ -232,7 +238,7 @@ function keep(frames: Frame[], frame: Frame | undefined): void {
 function frameOf(
   { payload, spans, out, hasTokens }: Learned,
   order: Order,
-  edited: ReadonlySet<string>,
+  { edited, readAtEnd }: Rules,
 ): Frame | undefined {
   const outSpans = out === payload ? spans : topLevelSpans(out);
   if (outSpans === undefined) return undefined;
@@ -252,11 +258,12 @@ function frameOf(
     outHead: EVENT_START + sent[at++],
     holes: holes.map(([name], i) => {
       const passes = name === "choices" || !edited.has(name);
-      const what = name === "choices" ? "choices" : name === "usage" ? "usage" : "value";
+      const what = name === "choices" || name === "usage" ? name : readAtEnd.has(name) ? "timings" : "value";
       return { what, passes, behind: received[i + 1] ?? "", outBehind: passes ? (sent[at++] ?? "") : "" };
     }),
     isUnchanged: out === payload,
     repeatsUsage: hasTokens && !holes.some(([name]) => name === "usage"),
+    isReadAtEnd: [...readAtEnd].some((name) => spans.has(name)),
   };
 }
 

@@ -19,7 +19,7 @@ import {
 import { finishOf } from "./finish_reasons.ts";
 import { saidIn } from "./said.ts";
 import { isCount, meaningOf, type ReportedUsage, type UsageCoverage } from "./usage_counts.ts";
-import { USAGE_MEMBERS, UsageReports } from "./usage_reports.ts";
+import { SENT_ON, USAGE_MEMBERS, UsageReports } from "./usage_reports.ts";
 import { type CountedUsage, type ShownCharge, usageShown } from "./usage_shown.ts";
 import { Written, type WrittenText } from "./written.ts";
 
@@ -55,17 +55,24 @@ export function isTier(tier: unknown): boolean {
   return TIERS.has(tier);
 }
 
+/** Whether a `metadata` of a whole answer is sent on: OpenAI's has texts alone, and strict clients fail at others, as Nebius has them. */
+export function isMetadata(metadata: unknown): boolean {
+  return (
+    !isPresent(metadata) || (isRecord(metadata) && Object.values(metadata).every((one) => typeof one === "string"))
+  );
+}
+
 /** Members by which a chunk may say that it is no good one, or that report a usage: they are read in every chunk that has another value. */
 const TELLING: ReadonlySet<string> = new Set([
   ...["error", "errors", "object", "type", "event", "code", "status", "status_code", "success", "base_resp"],
-  ...["message", "msg", "detail", "meta", "x_groq", "timings", ...USAGE_MEMBERS],
+  ...["message", "msg", "detail", "meta", "x_groq", ...USAGE_MEMBERS],
 ]);
 
 function isTelling(name: string): boolean {
   return TELLING.has(name) || meaningOf(name, false) !== undefined;
 }
 
-const RULES = { edited: EDITED, isTelling };
+const RULES = { edited: EDITED, isTelling, readAtEnd: SENT_ON };
 
 /** The values in the holes of the event that is rewritten now. All streams have the same list: it is used for one event at a time. */
 const VALUES: string[] = [];
@@ -253,6 +260,7 @@ export class ChunkRewriter implements StreamRewriter {
       // What is not sent on, and needs no parser, is not cut out.
       const value = isPlain && !passes ? "" : text.slice(start, stop);
       if (what === "value" && !isPlain && (MAY_TELL.test(value) || !isValue(value))) return -1;
+      if (what === "timings" && !isValue(value)) return -1;
       VALUES[i] = value;
       start = stop + behind.length;
     }
@@ -299,6 +307,7 @@ export class ChunkRewriter implements StreamRewriter {
     if (!Array.isArray(received) || received.length === 0) return undefined;
     if (reportIn({ choices: received }) !== undefined || hasOdd(received)) return undefined;
     if (hasQuirks(raw, received)) return undefined;
+    if (frame.isReadAtEnd && received.some(isFinished)) return undefined;
     this.#reports.readChoices(received);
     const choices = this.#repaired(received);
     const text = this.#count(choices, sourceChars);
@@ -333,7 +342,7 @@ export class ChunkRewriter implements StreamRewriter {
 
     const hasUsage = isPresent(chunk.usage);
     const isMore = hasUsage && isEmptyList(chunk.choices) && this.#choiceEnds?.isReportOfMore() === true;
-    const reports = isMore ? this.#reports.readMore(chunk) : this.#reports.read(chunk);
+    const reports = isMore ? this.#reports.readMore(chunk) : this.#reports.read(chunk, goesOn(chunk));
     // What has neither is no chunk: a ping, a status of the provider. Source: STR-9.
     if (!Array.isArray(chunk.choices) && !hasUsage && !reports) return undefined;
     this.#identify(chunk);
@@ -455,6 +464,11 @@ export function eventOf(payload: string): string {
 
 function isEmptyList(value: unknown): boolean {
   return Array.isArray(value) && value.length === 0;
+}
+
+/** Whether a chunk is one of an answer's middle: it has choices, and none of them finishes. */
+function goesOn({ choices }: Readonly<Record<string, unknown>>): boolean {
+  return Array.isArray(choices) && choices.length > 0 && !choices.some(isFinished);
 }
 
 function hasCalls(choice: unknown): boolean {

@@ -35,6 +35,10 @@ const LOOSE_DATA = /^[ \t]{0,8}data[ \t]{0,8}:/i;
 const LOOSE_DATA_CHARS_MAX = 32;
 /** Before data: the name of its field once more, as some gateways write it twice, or a byte order mark. */
 const IN_FRONT = /^(?:data: ?(?=\{)|\uFEFF)/;
+/** Data that says nothing, as providers send it to keep a connection open. */
+const NOTHING = /^(?:null|["']?(?:ping|heart_?-?beat|keep_?-?alive)["']?)?$/i;
+const NOTHING_CHARS_MAX = 16;
+const NULL = "null";
 /** Completes the last line and the last event. */
 const BLANK_LINES = Uint8Array.of(LF, LF);
 const BYTE_ORDER_MARK = 0xfeff;
@@ -181,7 +185,7 @@ export class SseReader {
     this.#data = undefined;
     this.#isError = false;
     // An event without data is dropped.
-    if (payload === undefined || payload === "" || payload === "null") return undefined;
+    if (payload === undefined || (payload.length <= NOTHING_CHARS_MAX && NOTHING.test(payload))) return undefined;
     return isError ? errorOf(payload) : payload;
   }
 
@@ -191,10 +195,11 @@ export class SseReader {
    */
   #addData(line: string): string | undefined {
     const value = (line.startsWith(" ") ? line.slice(1) : line).replace(IN_FRONT, "");
-    const before = this.#data;
-    const endsEvent = before !== undefined && (value.startsWith("{") || isDone(value)) && isObject(before);
+    const before = this.#data === NULL ? undefined : this.#data;
+    const isOther = value.startsWith("{") || value === NULL || isDone(value);
+    const endsEvent = before !== undefined && isOther && isObject(before);
     const ended = endsEvent ? this.#endEvent() : undefined;
-    this.#data = this.#data === undefined ? value : `${this.#data}\n${value}`;
+    this.#data = before === undefined || endsEvent ? value : `${before}\n${value}`;
     if (this.#data.length > EVENT_SIZE_MAX) throw oversized();
     return ended;
   }

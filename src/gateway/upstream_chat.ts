@@ -15,7 +15,7 @@ import { errorWithin, parseChat } from "./answer_forms.ts";
 import { ANSWER_BYTES_MAX } from "./answer_size.ts";
 import { type ChatToSend, chatPayload, type Payload } from "./chat_payload.ts";
 import { ChoiceRepair, createdOf } from "./chat_shape.ts";
-import { isTier, PROVIDER_FIELDS, writtenIn, writtenInAll } from "./chunks.ts";
+import { isMetadata, isTier, PROVIDER_FIELDS, writtenIn, writtenInAll } from "./chunks.ts";
 import { rejectionInRequest } from "./client_paths.ts";
 import type { Attempt } from "./dispatch.ts";
 import { readsLegacyCalls } from "./legacy_functions.ts";
@@ -98,6 +98,7 @@ export function chatAnswerOf(
   const edits = new Map<string, string | null>();
   for (const name of [...PROVIDER_FIELDS, ...USAGE_MEMBERS, ...reports.foundIn]) edits.set(name, null);
   if (!isTier(value.service_tier)) edits.set("service_tier", null);
+  if (!isMetadata(value.metadata)) edits.set("metadata", null);
   const choices = new ChoiceRepair(requestId, "message", readsLegacyCalls(call.body)).repaired(received);
   if (choices !== received) edits.set("choices", JSON.stringify(choices));
   const { usage: reported, raw } = reports;

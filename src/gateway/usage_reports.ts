@@ -33,7 +33,7 @@ const PLACES: readonly (readonly [string, string?])[] = [
 /** Those of them that only have a usage: they are not sent on. */
 export const USAGE_MEMBERS = ["usageMetadata", "usage_metadata", "amazon-bedrock-invocationMetrics"];
 /** Members in which a usage may be found, and which say more than that: they are sent on. llama.cpp's clients show its speed. */
-const SENT_ON: ReadonlySet<string> = new Set(["timings"]);
+export const SENT_ON: ReadonlySet<string> = new Set(["timings"]);
 /** Choices that are searched for a usage. */
 const CHOICES_MAX = 128;
 /** Members of one object that are looked at, and objects in objects. */
@@ -115,8 +115,11 @@ export class UsageReports {
     return this.#lastTextAt >= textChars ? { firstShare: this.#largestTextAt / textChars } : "part";
   }
 
-  /** Reads an answer or a chunk, wherever it has its usage. Returns whether it reports tokens. */
-  read(answer: Fields): boolean {
+  /**
+   * Reads an answer or a chunk, wherever it has its usage. `goesOn`: it is a chunk with more behind it; counts so far in a member that is sent
+   * on are not read. Returns whether it reports tokens.
+   */
+  read(answer: Fields, goesOn = false): boolean {
     let reports = false;
     for (const [name, inner] of PLACES) {
       const place = answer[name];
@@ -125,7 +128,7 @@ export class UsageReports {
       else if (name === "usage") this.#known.raw ??= place;
     }
     if (Array.isArray(answer.choices) && this.readChoices(answer.choices)) reports = true;
-    return (!this.#known.hasTokens && this.#look(answer)) || reports;
+    return (!this.#known.hasTokens && this.#look(answer, goesOn)) || reports;
   }
 
   /** The same of choices alone. */
@@ -163,7 +166,7 @@ export class UsageReports {
   }
 
   /** Looks for a usage in an object, under whatever name, and for counts in the object itself. Returns whether it reports tokens. */
-  #look(object: Fields): boolean {
+  #look(object: Fields, goesOn = false): boolean {
     let reports = false;
     let own: Record<string, unknown> | undefined;
     let members = 0;
@@ -171,7 +174,7 @@ export class UsageReports {
       if (++members > MEMBERS_MAX) break;
       const value = object[name];
       if (isObject(value)) {
-        if (!mayHaveUsage(name)) continue;
+        if (!mayHaveUsage(name) || (goesOn && SENT_ON.has(name))) continue;
         if (!noteIn(this.#lookedFor, value, { isNamed: SAYS_TOKENS.test(name), levels: LEVELS_MAX })) continue;
         reports = true;
         if (SENT_ON.has(name)) continue;

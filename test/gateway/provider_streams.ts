@@ -258,7 +258,12 @@ export const PROVIDER_STREAMS: readonly ProviderStream[] = [
     source: "github.com/ggml-org/llama.cpp tools/server/README.md, timings_per_token",
     opening: data(timed(`{"role":"assistant","content":null}`, "null", 0)),
     event: (text, n) => timed(`{"content":${json(text)}}`, "null", 1 + n),
-    ending: data(timed("{}", `"stop"`, 99)) + DONE,
+    ending:
+      data(timed("{}", `"stop"`, 99)) +
+      data(
+        `{"choices":[],"created":${CREATED},"id":"${ID}","model":"stories","object":"chat.completion.chunk","usage":{"completion_tokens":99,"prompt_tokens":11,"total_tokens":110},"timings":{"prompt_n":11,"predicted_n":99}}`,
+      ) +
+      DONE,
     field: "content",
   },
   {

@@ -106,6 +106,19 @@ export default [
     ...read,
   },
   {
+    says: "llama.cpp: the same `timings` in each chunk",
+    source: "constructed",
+    request: STREAM_WITH_USAGE,
+    provider: {
+      events: [
+        ...["go", "o", "d"].map((content) => chunk({ content }, null, { timings: TIMINGS })),
+        { ...STOP, timings: TIMINGS },
+        DONE,
+      ],
+    },
+    ...read,
+  },
+  {
     says: "llama.cpp: the usage counts, not the `timings` of the chunks before",
     source: `${LLAMA}; timings_per_token`,
     request: STREAM_WITH_USAGE,
