@@ -3,9 +3,15 @@
  * imports nothing, so that the browser can load it.
  */
 
-/** What a request wants of a model. */
-export const SERVICES = ["text", "image", "embedding", "rerank"] as const;
-export type Service = (typeof SERVICES)[number];
+/** What a request wants of a model: how errors say it, and the model of the examples in the API reference. */
+export const SERVICES = {
+  text: { words: "chat", example: "gpt-mini" },
+  image: { words: "images", example: "painter" },
+  embedding: { words: "embeddings", example: "embed-small" },
+  rerank: { words: "reranking", example: "rerank-small" },
+} as const satisfies Record<string, { words: string; example: string }>;
+export type Service = keyof typeof SERVICES;
+export const SERVICE_NAMES = Object.keys(SERVICES) as [Service, ...Service[]];
 
 type Kind = {
   label: string;
@@ -47,10 +53,5 @@ export const MODALITY_NAMES = Object.keys(KINDS) as [Modality, ...Modality[]];
 
 /** One value for each service. */
 export function byService<Value>(value: (service: Service) => Value): Readonly<Record<Service, Value>> {
-  return {
-    text: value("text"),
-    image: value("image"),
-    embedding: value("embedding"),
-    rerank: value("rerank"),
-  };
+  return Object.fromEntries(SERVICE_NAMES.map((service) => [service, value(service)])) as Record<Service, Value>;
 }

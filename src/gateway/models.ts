@@ -1,6 +1,6 @@
 import type { KeySnapshot } from "../accounts/key_snapshots_store.ts";
 import type { Model } from "../catalog/catalog.ts";
-import { MODALITIES, type Service } from "../catalog/modalities.ts";
+import { MODALITIES, SERVICES, type Service } from "../catalog/modalities.ts";
 import type { Deps } from "../deps.ts";
 import { Refusal } from "../errors.ts";
 import { type Entitlement, entitlementOf, hasLeft } from "../ledger/entitlement_store.ts";
@@ -16,11 +16,6 @@ const KEYS = /sk-[\w-]{8,}/gi;
 /** Control characters, halves of pairs, quotes, and what HTML interprets. */
 const NOT_IN_IDS = /[^\p{L}\p{M}\p{N} ._:/@+~#,=()[\]-]/gu;
 
-/** What is wanted of a model, in an error. */
-const SERVICES: Readonly<Record<Service, string>> = {
-  ...{ text: "chat", image: "images", embedding: "embeddings", rerank: "reranking" },
-};
-
 /**
  * The model that a request names. It is recorded whether or not the key may use it. Throws model_not_found, also for a model outside
  * the key's scope, and invalid_request for a model of the wrong modality.
@@ -30,7 +25,10 @@ export function requireModel(deps: Deps, { record, key }: Caller, modelId: strin
   record.modelId = model?.id ?? "";
   if (model === undefined || !keyAllowsModel(key, model.id)) throw modelNotFound(modelId);
   if (!MODALITIES[model.modality].serves.includes(wants)) {
-    throw new Refusal("invalid_request", { message: `The model does not serve ${SERVICES[wants]}.`, param: "model" });
+    throw new Refusal("invalid_request", {
+      message: `The model does not serve ${SERVICES[wants].words}.`,
+      param: "model",
+    });
   }
   return model;
 }

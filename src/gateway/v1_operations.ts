@@ -1,5 +1,5 @@
 import { type TSchema, Type } from "@sinclair/typebox";
-import type { Service } from "../catalog/modalities.ts";
+import { byService, SERVICES, type Service } from "../catalog/modalities.ts";
 import type { ErrorCode } from "../errors.ts";
 import { type Operation, refusalsOf } from "../http/openapi.ts";
 import { ENTITLEMENT_REFUSALS } from "../ledger/refusals.ts";
@@ -73,12 +73,7 @@ const METERED_DESCRIPTION =
   "Counts as one request of the package, or is charged to the balance. A request that is refused, or that the model does not answer, costs nothing.";
 
 /** The models of the examples. The API reference shows an installation's own in their place. */
-export const EXAMPLE_MODELS: ExampleModels = {
-  text: "gpt-mini",
-  image: "painter",
-  embedding: "embed-small",
-  rerank: "rerank-small",
-};
+export const EXAMPLE_MODELS: ExampleModels = byService((service) => SERVICES[service].example);
 export type ExampleModels = Readonly<Record<Service, string>>;
 export const CHAT_EXAMPLE = {
   model: EXAMPLE_MODELS.text,

@@ -5,7 +5,7 @@ import { Elysia } from "elysia";
 import { LRUCache } from "lru-cache";
 import type { Brand } from "../accounts/brand_lookup.ts";
 import type { Model } from "../catalog/catalog.ts";
-import { byService, MODALITIES, SERVICES, type Service } from "../catalog/modalities.ts";
+import { byService, MODALITIES, SERVICE_NAMES, type Service } from "../catalog/modalities.ts";
 import type { Deps } from "../deps.ts";
 import { EXAMPLE_MODELS, type ExampleModels } from "../gateway/v1_operations.ts";
 import { networkOf } from "../http/client_address.ts";
@@ -83,7 +83,7 @@ function customersDocs(deps: Deps, openapi: () => OpenApi) {
       BASE: escapeHtml(apiUrls[0] ?? ""),
       STYLE: STYLE_VERSION,
       PANEL: head,
-      ...Object.fromEntries(SERVICES.map((service) => [modelPlaceholder(service), escapeHtml(models[service])])),
+      ...Object.fromEntries(SERVICE_NAMES.map((service) => [modelPlaceholder(service), escapeHtml(models[service])])),
     }),
   );
   const document = rendered(({ place, models }) => JSON.stringify(openapi().document(place), withModels(models)));
@@ -149,7 +149,7 @@ export function exampleModels(
 
 /** For JSON.stringify: puts the installation's models in the place of those of the examples. */
 function withModels(own: ExampleModels): (key: string, value: unknown) => unknown {
-  const byExample = new Map<unknown, string>(SERVICES.map((service) => [EXAMPLE_MODELS[service], own[service]]));
+  const byExample = new Map<unknown, string>(SERVICE_NAMES.map((service) => [EXAMPLE_MODELS[service], own[service]]));
   return (key, value) => (key === "model" ? (byExample.get(value) ?? value) : value);
 }
 

@@ -1,5 +1,5 @@
 import type { I18n } from "@lingui/core";
-import { SERVICES, type Service } from "../catalog/modalities.ts";
+import { SERVICE_NAMES, type Service } from "../catalog/modalities.ts";
 import { ERROR_TABLE } from "../errors.ts";
 import { EXAMPLE_MODELS } from "../gateway/v1_operations.ts";
 import type { DescribedRoute, Json, OpenApi, Operation } from "../http/openapi.ts";
@@ -25,7 +25,7 @@ import { escapeHtml } from "./site.ts";
 
 /** What stands for a model of the examples in the template. */
 const EXAMPLE_PLACEHOLDERS = new Map<unknown, string>(
-  SERVICES.map((service) => [EXAMPLE_MODELS[service], `%${modelPlaceholder(service)}%`]),
+  SERVICE_NAMES.map((service) => [EXAMPLE_MODELS[service], `%${modelPlaceholder(service)}%`]),
 );
 
 /** The name of the placeholder for the model of a service. */
