@@ -20,6 +20,8 @@ CREATE TABLE "receipt_seals" (
 	"seal" "bytea",
 	"exported_at" timestamp with time zone,
 	"dropped_at" timestamp with time zone,
+	"compared_at" timestamp with time zone,
+	"problems" text[] DEFAULT '{}' NOT NULL,
 	"recounted_to" bigint
 );
 --> statement-breakpoint

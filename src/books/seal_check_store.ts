@@ -25,16 +25,29 @@ const ACCOUNTS_MS_MAX = 120_000;
 
 export type MonthProblem = { month: string; problem: string };
 
-/** The problems of all seals, in the order of their months. Reads every receipt of a sealed month that is still there. */
+/**
+ * The problems of all seals, in the order of their months, which are also stored with each month. Reads every receipt of a sealed month
+ * that is still there.
+ */
 export async function verifySeals(slices: Slices): Promise<MonthProblem[]> {
   const months = await listClosedMonths(slices.sql);
   const problems = await missingSeals(slices.sql);
   for (const [i, closed] of months.entries()) {
-    problems.push(...chainProblems(closed, months[i - 1]));
     slices.doing = `comparing ${closed.month} with its seal`;
-    if (closed.seal !== null) problems.push(...(await verifyMonth(slices, closed.month)).problems);
+    if (closed.seal === null) continue;
+    const found = [...chainProblems(closed, months[i - 1]), ...(await verifyMonth(slices, closed.month)).problems];
+    await noteCompared(slices.sql, closed.month, found);
+    problems.push(...found);
   }
   return problems;
+}
+
+async function noteCompared(sql: Sql, month: string, found: readonly MonthProblem[]): Promise<void> {
+  const problems = found.map(({ problem }) => problem);
+  await sql`
+    update receipt_seals set compared_at = ledger_now(),
+      problems = array(select jsonb_array_elements_text(${JSON.stringify(problems)}::text::jsonb))
+    where month = ${firstDay(month)}::text::date`;
 }
 
 /** Whether each seal names the one before it, without reading what they were made of. */
@@ -48,7 +61,7 @@ export function chainProblems({ month, seal }: ClosedMonth, before: ClosedMonth 
 }
 
 /** Months that were closed and have no seal: the newest ones, which no later seal names. */
-async function missingSeals(sql: Sql): Promise<MonthProblem[]> {
+export async function missingSeals(sql: Sql): Promise<MonthProblem[]> {
   const rows = await sql`
     select to_char(month, 'YYYY-MM') as month from (
       select to_date(right(relname, 7), 'YYYY_MM') as month from pg_trigger join pg_class c on c.oid = tgrelid

@@ -43,6 +43,9 @@ export type ClosedMonth = {
   seal: Seal | null;
   exportedAt: string | null;
   droppedAt: string | null;
+  /** When it was last compared with its seal, and what differed. */
+  comparedAt: string | null;
+  problems: string[];
 };
 
 /** Closed months, the oldest first. */
@@ -51,7 +54,8 @@ export async function listClosedMonths(sql: Sql | SliceTx): Promise<ClosedMonth[
     select to_char(month, 'YYYY-MM') as month, coalesce(receipts,
         (select coalesce(sum(receipts), 0) from receipt_blocks b where b.month = s.month))::float8 as receipts,
       encode(blocks_digest, 'hex') as blocks, encode(totals_digest, 'hex') as totals, encode(previous, 'hex') as previous,
-      encode(seal, 'hex') as seal, sealed_at::text as sealed_at, exported_at::text as exported_at, dropped_at::text as dropped_at
+      encode(seal, 'hex') as seal, sealed_at::text as sealed_at, exported_at::text as exported_at, dropped_at::text as dropped_at,
+      compared_at::text as compared_at, problems
     from receipt_seals s order by s.month`;
   return rows.map(toClosedMonth);
 }
@@ -65,7 +69,8 @@ function toClosedMonth(row: Record<string, unknown>): ClosedMonth {
   };
   return {
     ...{ month, receipts, seal: row.seal === null ? null : seal },
-    ...{ exportedAt: at(row.exported_at), droppedAt: at(row.dropped_at) },
+    ...{ exportedAt: at(row.exported_at), droppedAt: at(row.dropped_at), comparedAt: at(row.compared_at) },
+    problems: Array.isArray(row.problems) ? row.problems.map(String) : [],
   };
 }
 

@@ -19,6 +19,7 @@ import * as priceImports from "./price_imports.ts";
 import * as privacy from "./privacy.ts";
 import * as providers from "./providers.ts";
 import * as renewals from "./renewals.ts";
+import * as retention from "./retention.ts";
 import * as selling from "./selling.ts";
 import * as signUp from "./sign_up.ts";
 import * as tokens from "./tokens.ts";
@@ -73,6 +74,7 @@ export const OPERATIONS: readonly AnyOperation[] = [
   usage.getFigures,
   losses.listLosses,
   losses.forgetLosses,
+  retention.getRetention,
   offerings.listOfferings,
   offerings.createOffering,
   offerings.setOnSale,

@@ -312,6 +312,9 @@ export const receiptSeals = pgTable("receipt_seals", {
   seal: bytea(),
   exportedAt: instant(),
   droppedAt: instant(),
+  /** When it was last compared with its seal, and what differed. */
+  comparedAt: instant(),
+  problems: text().array().notNull().default([]),
   /** The last account whose usage was counted again since everything is folded anew; -1: none. null: all are in the sums. */
   recountedTo: bigint({ mode: "number" }),
 });

@@ -6,6 +6,7 @@ import { gunzipSync } from "node:zlib";
 import { check } from "../../src/books/check.ts";
 import { dropMonths } from "../../src/books/dropped_months_store.ts";
 import { foldAll, foldAnew } from "../../src/books/folding_store.ts";
+import { listReceiptMonths } from "../../src/books/months_store.ts";
 import { whyNotKept } from "../../src/books/receipts_store.ts";
 import { verifySeals } from "../../src/books/seal_check_store.ts";
 import { listClosedMonths, sealDue } from "../../src/books/seals_store.ts";
@@ -13,7 +14,7 @@ import { runCli } from "../cli/cli_process.ts";
 import { createWorld, type World } from "../world.ts";
 import { fillMonths, inSlicesOf, type Months, tamper } from "./sealed_months.ts";
 
-/** Months of receipts: sealed, exported, dropped, and what is found of changes. Source: RET-1, RET-2, RET-3, RET-4, RET-5, RET-6. */
+/** Months of receipts: sealed, exported, dropped, and what is found of changes. Source: RET-1, RET-2, RET-3, RET-4, RET-5, RET-6, RET-11. */
 
 let world: World;
 let past: Months;
@@ -173,6 +174,36 @@ test("a changed total, block or seal is found, and so is a seal that is missing"
   expect(await problems()).toEqual([]);
 });
 
+test("the months are listed with their seals and totals, and with what the last comparison found", async () => {
+  expect(await problems()).toEqual([]);
+  const [last, middle, first, ...more] = await listReceiptMonths(world.sql);
+  expect(more).toEqual([]);
+  expect([first, middle, last].map((one) => [one?.month, one?.state, one?.problems])).toEqual(
+    past.months.map((month) => [month, "sealed", []]),
+  );
+  expect([middle?.previous, last?.previous]).toEqual([first?.seal, middle?.seal]);
+  expect([first, middle, last].map((one) => typeof one?.comparedAt)).toEqual(["string", "string", "string"]);
+  const floor = (month: string) => world.sql`receipt_month_floor(${`${month}-01`}::text::date)`;
+  const [sums] = await world.sql`
+    select (count(*) filter (where outcome = 'settled'))::int as settled, sum(charged_tokens)::text as tokens, sum(charged_nano_usd)::text as nano
+    from receipts where request_id >= ${floor(past.months[1])} and request_id < ${floor(past.months[2])}`;
+  expect(middle?.totals).toEqual({
+    settled: sums?.settled,
+    ...{ chargedTokens: BigInt(sums?.tokens), chargedNanoUsd: BigInt(sums?.nano) },
+  });
+  const add = (units: number) =>
+    world.sql`update receipt_totals set units = units + ${units}::int where month = ${`${past.months[1]}-01`}::text::date and mode = 'payg'`;
+  await add(1);
+  await problems();
+  const changed = async () =>
+    (await listReceiptMonths(world.sql)).flatMap((one) => one.problems.map((problem) => [one.month, problem]));
+  expect(await changed()).toEqual([[past.months[1], "its totals are not the ones that were sealed"]]);
+  await add(-1);
+  expect(await changed()).toHaveLength(1);
+  await problems();
+  expect(await changed()).toEqual([]);
+});
+
 test("a month is exported to files that have every receipt; a changed byte of a file is found", async () => {
   const exported = await cli(`export --to ${folder}`);
   expect([exported.code, exported.err]).toEqual([0, ""]);
@@ -253,6 +284,16 @@ test("after a drop all sums are as before, also after everything was folded anew
   expect((await cli(`verify --files ${folder}`)).out).toBe("3 sealed months are unchanged.\n");
   expect(await doctor(`--files ${folder}`)).toEqual(["ok seals: 3 sealed months are unchanged"]);
   expect((await cli("status")).out).toContain(`${past.months[0]}  ${3 * MANY}       dropped`);
+  const listed = (await listReceiptMonths(world.sql)).map(({ state, exportedAt, totals }) => [
+    state,
+    exportedAt !== null,
+    (totals?.settled ?? 0) > 0,
+  ]);
+  expect(listed).toEqual([
+    ["sealed", true, true],
+    ["dropped", true, true],
+    ["dropped", true, true],
+  ]);
 });
 
 test("what was dropped stays closed: a settlement that comes again is refused, not charged twice", async () => {

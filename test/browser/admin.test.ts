@@ -270,6 +270,34 @@ test("Books shows which rule is broken and its rows, and balances again when it 
   await visit.close();
 });
 
+test("Books lists the months of receipts: sealed and dropped ones, their totals, and what differed", async () => {
+  const { sql } = panel.shop.world;
+  const { accountId } = await panel.shop.world.addCustomer();
+  const addMonth = (month: string, over: Record<string, unknown>) =>
+    sql`insert into receipt_seals ${sql({ month, sealed_at: "2020-03-08", receipts: 1234, blocks_digest: Buffer.alloc(32), totals_digest: Buffer.alloc(32), previous: Buffer.alloc(32), seal: Buffer.alloc(32, 171), ...over })}`;
+  await addMonth("2020-01-01", { exported_at: "2020-03-09", dropped_at: "2020-03-10" });
+  await addMonth("2020-02-01", { compared_at: new Date().toISOString(), problems: ["a", "b"] });
+  await sql`
+    insert into receipt_totals (month, account_id, mode, receipts, settled, units, prompt_tokens, cached_tokens, completion_tokens, charged_tokens, charged_nano_usd, shortfall_nano_usd, cost_nano_usd, provider_cost_nano_usd)
+    values ('2020-02-01', ${accountId}, 'payg', 1234, 1200, 0, 0, 0, 0, 777000, 12500000000, 0, 0, 0)`;
+  const visit = await panel.visit(admin, "/admin/books");
+  const table = visit.page.getByRole("table", { name: "Months of receipts" });
+  const row = (month: string) => table.getByRole("row", { name: month });
+  // What the seals name and what they are differs for both: they are made up.
+  await row("February 2020").getByText("Sealed", { exact: true }).waitFor();
+  await row("February 2020")
+    .getByText(/^[2-9] differences$/)
+    .waitFor();
+  await row("February 2020").getByText("$12.50").waitFor();
+  await row("January 2020").getByText("Dropped", { exact: true }).waitFor();
+  await row("January 2020").getByText("Exported", { exact: true }).waitFor();
+  await row("January 2020").getByText("1,234").waitFor();
+  await visit.check();
+  await visit.close();
+  await sql`delete from receipt_totals where month < '2021-01-01'`;
+  await sql`delete from receipt_seals where month < '2021-01-01'`;
+});
+
 test("a new offering is described in a sentence, and sold below wholesale only if confirmed; the audit log has who added it, with before and after", async () => {
   const visit = await panel.visit(admin, "/admin/offerings");
   const { page } = visit;

@@ -670,6 +670,7 @@ export const ROUTE_TABLE: Readonly<Record<string, RouteRow>> = {
   "GET /admin/books": { who: admin },
   "POST /admin/books/check": { who: admin },
   "GET /admin/books/:name/rows": { who: admin },
+  "GET /admin/retention": { who: admin },
   "GET /admin/domains": { who: admin },
   "GET /admin/domains/:resellerId/:host": { who: admin },
   "DELETE /admin/domains/:resellerId/:host": { who: admin },

@@ -10,12 +10,14 @@ import { listRoutes } from "../../catalog/routes_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
 import { recentReplicas } from "../../ledger/replicas_store.ts";
+import { getRetention } from "../../operations/retention.ts";
 import { readRouteStates } from "../../operations/route_states.ts";
 import { pageOf } from "../../platform/pages.ts";
 import { within } from "../../platform/time_limit.ts";
 import { countEverything, countRequests } from "./admin_counts_store.ts";
 import { whole } from "./fields.ts";
 import { toJson } from "./formats.ts";
+import { operate } from "./operate.ts";
 import { longRead, type Person, signedIn } from "./panel_session.ts";
 
 /** For admins, about the whole service: the Overview, replicas, and the check of the books. */
@@ -40,6 +42,7 @@ export function operationsEndpoints(deps: Deps) {
     .get("/admin/replicas", async () => ({ replicas: await recentReplicas(deps.db.sql) }))
     .get("/admin/books", async () => toJson(await readBooksOverview(deps)))
     .post("/admin/books/check", () => checkBooks(deps))
+    .get("/admin/retention", operate(deps, getRetention))
     .get("/admin/books/:name/rows", ({ params, query }) => rowsOf(deps, params.name, query.limit), {
       params: t.Object({ name: t.String({ maxLength: NAME_LENGTH_MAX }) }),
       query: t.Object({ limit: t.Optional(whole(1, ROWS_MAX)) }),

@@ -13,6 +13,7 @@ import { modelHref } from "../models/catalog.tsx";
 import { PART_NAMES } from "../models/price_parts.ts";
 import { BOOKS_KEY, type Books, History, Invariants, Verdict } from "./books_checks.tsx";
 import { Replicas } from "./replicas.tsx";
+import { Retention } from "./retention.tsx";
 
 /** Whether every request and cent is accounted for, and the health of the replicas. */
 
@@ -64,6 +65,7 @@ export function BooksPage() {
         )}
       </Loaded>
       <Replicas />
+      <Retention />
       {books.data && <History history={books.data.history} />}
     </Page>
   );
