@@ -1,4 +1,5 @@
 import type { TSchema } from "@sinclair/typebox";
+import { isRecord } from "../platform/records.ts";
 
 /** What an operation's result is in JSON: exactly the fields of its schema. */
 
@@ -31,9 +32,14 @@ export function toJson(schema: TSchema | typeof NO_SCHEMA, value: unknown): Json
 
 const NO_SCHEMA = {} as const;
 
-/** Of a union, the variant for an array or an object. */
+/** Of a union, the variant for an array or an object: the first whose constants the object has. */
 function shapeFor(schema: TSchema | typeof NO_SCHEMA, value: unknown): TSchema | undefined {
   if (!("anyOf" in schema) || !Array.isArray(schema.anyOf)) return "type" in schema ? schema : undefined;
   const type = Array.isArray(value) ? "array" : "object";
-  return schema.anyOf.find((one: TSchema) => one.type === type);
+  return schema.anyOf.find((one: TSchema) => one.type === type && hasConstants(one, value));
+}
+
+function hasConstants({ properties = {} }: TSchema, value: unknown): boolean {
+  const fields = Object.entries<TSchema>(properties).filter(([, field]) => "const" in field);
+  return fields.every(([name, field]) => isRecord(value) && value[name] === field.const);
 }

@@ -18,6 +18,7 @@ import * as packages from "./packages.ts";
 import * as priceImports from "./price_imports.ts";
 import * as privacy from "./privacy.ts";
 import * as providers from "./providers.ts";
+import * as receipts from "./receipts.ts";
 import * as renewals from "./renewals.ts";
 import * as retention from "./retention.ts";
 import * as selling from "./selling.ts";
@@ -72,6 +73,7 @@ export const OPERATIONS: readonly AnyOperation[] = [
   usage.listUsage,
   usage.listAllRequests,
   usage.getFigures,
+  receipts.getReceipt,
   losses.listLosses,
   losses.forgetLosses,
   retention.getRetention,

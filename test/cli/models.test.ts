@@ -94,7 +94,7 @@ test.concurrent(
     expect(priced.models[0]).toMatchObject({ prices: null, imagePrices: [] });
     expect(await refused("model price chat-1 --input 1")).toContain("both --input and --output");
     expect(await refused("receipt 12")).toContain("X-Request-Id");
-    expect(await refused("receipt 0190a5b2-6c1e-7d3f-8a4b-5c6d7e8f9a0b")).toContain("no finished request");
+    expect(await refused("receipt 0190a5b2-6c1e-7d3f-8a4b-5c6d7e8f9a0b")).toContain("No request here has this id");
     expect((await cli("model price chat-1 --input 0.0000001 --output 1")).err).toContain("at most 6 decimals");
     expect((await cli("model price chat-1 --input 1.250 --output 4")).err).toContain("write 1250 or 1.25.");
     expect(await refused("model set chat-1 --image-most-tokens -1")).toContain("imageMostTokens");

@@ -99,6 +99,7 @@ async function addOtherTenant(): Promise<Record<string, number | string>> {
     paymentId: UNKNOWN_ID,
     refundId: UNKNOWN_ID,
     offeringId: UNKNOWN_ID,
+    requestId: crypto.randomUUID(),
   };
 }
 
@@ -173,7 +174,10 @@ const IDS = {
 
 function unknownIds(): Record<string, number | string> {
   return Object.fromEntries(
-    Object.entries(theirs).map(([name, id]) => [name, typeof id === "string" ? "ai.unknown.test" : UNKNOWN_ID]),
+    Object.entries(theirs).map(([name, id]) => [
+      name,
+      typeof id === "number" ? UNKNOWN_ID : name === "host" ? "ai.unknown.test" : crypto.randomUUID(),
+    ]),
   );
 }
 

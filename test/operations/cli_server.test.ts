@@ -227,6 +227,36 @@ test("an account of another seller, or of another role, is not the account that 
   expect(await shop.world.sql`select from accounts where email = ${row?.email}`).toHaveLength(3);
 });
 
+test("a receipt is the same by both doors, for its reseller without route and provider, and for nobody else", async () => {
+  const customer = await shop.world.addCustomer(reseller.accountId);
+  await shop.world.setBalance(customer, 10_000_000_000n);
+  const { secret } = await shop.world.addKey(customer, { mode: "payg" });
+  const id = (await shop.chat(secret)).headers.get("x-request-id");
+  for (const words of [`receipt ${id}`, `receipt req_${id} --json`]) {
+    const byServer = await withServer(words, admin);
+    expect({ words, ...byServer }).toEqual({ words, ...(await withDatabase(words)) });
+    expect({ code: byServer.code, err: byServer.err }).toEqual({ code: 0, err: "" });
+  }
+  const { receipt, isExact } = JSON.parse((await withServer(`receipt ${id} --json`, admin)).out);
+  expect({ isExact, ofAccount: receipt.accountId, isAnswered: receipt.answeredBy !== null }).toEqual({
+    isExact: true,
+    ofAccount: customer.accountId,
+    isAnswered: true,
+  });
+  expect(receipt.recomputed.lines.length).toBeGreaterThan(0);
+  const ofSeller = JSON.parse((await withServer(`receipt ${id} --json`, seller)).out);
+  expect(ofSeller).toMatchObject({
+    isExact: true,
+    receipt: { answeredBy: null, tried: null, recomputed: { isExact: true } },
+  });
+  const other = await managementOf(shop, await shop.world.addReseller("ai.fourth.test"), "reseller");
+  const unknown = await withServer(`receipt ${crypto.randomUUID()}`, other);
+  const foreign = await withServer(`receipt ${id}`, other);
+  const plain = ({ code, err }: typeof unknown) => ({ code, err: err.replace(/\(request .*\)/, "") });
+  expect(plain(foreign)).toEqual(plain(unknown));
+  expect(plain(foreign)).toEqual({ code: 1, err: expect.stringContaining("No request here has this id") });
+});
+
 test("losses are listed page by page and forgotten by both doors, and the audit log has who ended the hour", async () => {
   const customers = [];
   for (let i = 0; i < 3; i++) customers.push(await shop.world.addCustomer(reseller.accountId));

@@ -235,6 +235,7 @@ describe("a receipt", () => {
     const refused = await shop.chat(payer.secret, { max_tokens: 1_000_000_000 });
     await untilRefused(shop, payer.accountId, 2);
     expect((await session.get(`/receipts/${idOf(refused)}`)).json).toEqual({
+      accountId: payer.accountId,
       requestId: idOf(refused),
       status: "refused",
       code: "insufficient_balance",

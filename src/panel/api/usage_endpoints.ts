@@ -12,13 +12,14 @@ import type { Deps } from "../../deps.ts";
 import { InputError } from "../../errors.ts";
 import { accountInScope } from "../../operations/fence.ts";
 import { perform } from "../../operations/operation.ts";
+import { getReceipt, notFound } from "../../operations/receipts.ts";
 import { By, getFigures, lineOf, listAllRequests, requestQueryOf } from "../../operations/usage.ts";
 import type { Db } from "../../platform/db.ts";
 import { csvResponse, FILE_WAIT_MS_MAX } from "./csv_stream.ts";
 import { BillingMode, HostFilter, Id, Instant, NO_NUL, RequestId, whole } from "./fields.ts";
 import { toJson } from "./formats.ts";
+import { operate } from "./operate.ts";
 import { callBy, longRead, type Person, signedIn } from "./panel_session.ts";
-import { notFound, receiptOf } from "./receipt.ts";
 import { requestsCsv } from "./requests_csv.ts";
 import { usageCsv } from "./usage_csv.ts";
 
@@ -123,14 +124,10 @@ function fileEndpoints(deps: Deps) {
 
 function findEndpoints(deps: Deps) {
   return signedIn(deps)
-    .get(
-      "/receipts/:requestId",
-      async ({ person, params, query }) => {
-        const accountId = await filteredAccount(deps, person, query.accountId);
-        return toJson(await receiptOf(deps, { ...params, accountId, viewer: person }));
-      },
-      { params: t.Object({ requestId: RequestId }), query: t.Object(AccountFilter) },
-    )
+    .get("/receipts/:requestId", operate(deps, getReceipt), {
+      params: t.Object({ requestId: RequestId }),
+      query: t.Object(AccountFilter),
+    })
     .get(
       "/requests/:requestId",
       // The account that made a request: the person itself, one it manages, or for an admin any. Else not_found.
