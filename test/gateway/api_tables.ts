@@ -532,6 +532,7 @@ export const CODES_ELSEWHERE: Readonly<Record<string, string>> = {
   method_not_allowed: "other methods",
   invalid_token: "the management API",
   insufficient_scope: "the management API",
+  already_exists: "the management API",
   second_factor_required: "signing in",
 };
 
