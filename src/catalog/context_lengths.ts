@@ -50,7 +50,9 @@ const SENTENCES: readonly RegExp[] = [
   /\btoo many tokens: size limit exceeded\b/i,
   // GitHub Copilot, and others that count tokens.
   /\b(?:prompt|request|input|conversation|messages?)\b[^.]{0,40}\bexceeds?\b[^.]{0,30}\b(?:token limit|limit of \d+ tokens|(?:maximum )?(?:number|limit) of (?:input )?tokens)/i,
-  /\bprompt token count\b[^.]{0,40}\bexceeds\b/i,
+  /\bprompt token count\b[^.]{0,40}\b(?:exceeds|cannot exceed)\b/i,
+  // TensorRT-LLM.
+  /\bprompt length \([\d.]{1,15}\)[^:;]{0,80}\bexceed\b/i,
   /\bat most \d+ tokens\b[^.]{0,40}\b(?:prompt|input|request|messages)\b/i,
   // Exllama, MLC, TensorRT-LLM, Volcengine, DashScope, watsonx, and whoever else names a limit of the model behind a comparison.
   new RegExp(`\\b${PROMPT}\\b[^.]{0,100}\\b${OVER}\\b[^.]{0,60}\\b${ROOM}\\b`, "i"),
