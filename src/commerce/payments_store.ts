@@ -6,7 +6,7 @@ import { toIso } from "../platform/iso_time.ts";
 import { type Page, pageOf, pageSize } from "../platform/pages.ts";
 import { accounts } from "../platform/schema_accounts.ts";
 import { orders } from "../platform/schema_offerings.ts";
-import { payments, refunds } from "../platform/schema_payments.ts";
+import { payments, refunds, WAITS_FOR_SELLER } from "../platform/schema_payments.ts";
 import { smaller, TOTAL_NANO_MAX } from "./order_amounts.ts";
 import { fulfilPaidIn, lockOrderOf, markPaid } from "./order_fulfilment_store.ts";
 import { type Method, type Order, oneOrder } from "./orders_store.ts";
@@ -132,8 +132,11 @@ async function orderOf(tx: Tx, { sellerId, reference }: Received): Promise<numbe
 
 export type ListedPayment = Payment & { reference: string; accountId: number; name: string };
 
-/** `problems`: those that should be refunded and are not fully refunded. `disputed`: those that were ever disputed. */
-export type PaymentsShown = "all" | "problems" | "disputed";
+/**
+ * `problems`: those that should be refunded and are not fully refunded. `disputed`: those that were ever disputed. `to_answer`: those whose
+ * dispute waits for the seller's answer.
+ */
+export type PaymentsShown = "all" | "problems" | "disputed" | "to_answer";
 
 /** A seller's payments, newest first. */
 export async function listPayments(
@@ -152,6 +155,9 @@ export async function listPayments(
         eq(payments.sellerId, sellerId),
         show === "problems"
           ? and(isNotNull(payments.problem), sql`${refundedNano} < ${payments.amountNano}`)
+          : undefined,
+        show === "to_answer"
+          ? sql`exists (select from disputes where payment_id = ${payments.id} and ${sql.raw(WAITS_FOR_SELLER)})`
           : undefined,
         show === "disputed" ? sql`exists (select from disputes where payment_id = ${payments.id})` : undefined,
         before === undefined ? undefined : lt(payments.id, before),

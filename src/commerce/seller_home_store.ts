@@ -2,6 +2,7 @@ import { usageTotalsOf } from "../books/statement_store.ts";
 import type { Db, Sql } from "../platform/db.ts";
 import { toIso } from "../platform/iso_time.ts";
 import { type Page, pageOf } from "../platform/pages.ts";
+import { WAITS_FOR_SELLER } from "../platform/schema_payments.ts";
 
 /** A reseller's home page: customers about to run out, open orders, and the margin of this month. Source: RTL-8. */
 
@@ -16,6 +17,8 @@ export type SellerHome = {
   from: string;
   timeZone: string;
   ordersOpen: number;
+  /** Payments whose dispute waits for the seller's answer. */
+  disputesToAnswer: number;
   /**
    * Orders of customers that were fulfilled this month, and packages that were renewed from balances: their price without tax less refunds, and the wholesale price that was paid,
    * which is not refunded. A package from an allotment, or that the operator paid for, costs today's wholesale price.
@@ -103,7 +106,8 @@ async function withoutEarnings(
         (coalesce(sum(cost) filter (where done.kind = 'package' and revenue is not null), 0) + given.spent)::text as cost,
         count(done.cost) filter (where revenue is null)::int as unpriced,
         (select count(*)::int from orders o join accounts a on a.id = o.account_id
-          where o.status = 'open' and a.reseller_id = ${sellerId}) as open
+          where o.status = 'open' and a.reseller_id = ${sellerId}) as open,
+        (select count(distinct payment_id)::int from disputes where seller_id = ${sellerId} and ${tx.unsafe(WAITS_FOR_SELLER)}) as to_answer
       from month cross join given left join done on true group by month.since, month.name, given.of_packages, given.of_top_ups, given.spent`;
     const rows = await tx`
       with clock as materialized (select ledger_now() as now)
@@ -125,6 +129,7 @@ async function withoutEarnings(
       from: toIso(String(sums?.since)),
       timeZone,
       ordersOpen: Number(sums?.open),
+      disputesToAnswer: Number(sums?.to_answer),
       month: {
         name: String(sums?.name),
         orders: Number(sums?.orders),

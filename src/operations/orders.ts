@@ -163,7 +163,9 @@ export const listPayments = listOperation({
   route: "GET /payments",
   filter: {
     ...Seller,
-    show: Type.Optional(Type.Union([Type.Literal("all"), Type.Literal("problems"), Type.Literal("disputed")])),
+    show: Type.Optional(
+      Type.Union([Type.Literal("all"), Type.Literal("problems"), Type.Literal("disputed"), Type.Literal("to_answer")]),
+    ),
   },
   before: Type.Optional(RowId),
   item: PaymentShape,

@@ -179,6 +179,9 @@ export const disputes = pgTable(
   ],
 );
 
+/** Of `disputes`, in SQL: Stripe waits for the seller's answer. */
+export const WAITS_FOR_SELLER = "(disputes.due_at is not null and disputes.status like '%needs_response')";
+
 /** How far Stripe's list of events was read for each seller, in case webhooks are lost. */
 export const stripeReads = pgTable(
   "stripe_reads",

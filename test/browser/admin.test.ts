@@ -117,6 +117,17 @@ test("each figure on the Overview links to a list with that many rows", async ()
   const theirs = await shop.world.addCustomer(panel.acme.accountId);
   await shop.world
     .sql`insert into orders (account_id, kind, amount_nano_usd) values (${theirs.accountId}, 'top_up', 5000000000)`;
+  const [order] = await shop.world.sql`
+    insert into orders (account_id, seller_id, kind, amount_nano_usd, price_nano_usd, status, decided_at)
+    values (${customer.accountId}, 0, 'top_up', 5000000000, 5000000000, 'declined', now()) returning id`;
+  await shop.world.sql`
+    with paid as (
+      insert into payments (order_id, account_id, seller_id, method, external_id, currency, amount_nano, problem)
+      select ${Number(order?.id)}, ${customer.accountId}, 0, 'stripe', 'pi_' || n, 'usd', 5000000000, 'order_closed'
+      from generate_series(1, 2) n returning *)
+    insert into disputes (payment_id, order_id, account_id, seller_id, external_id, currency, amount_nano, reason, status, due_at, asked_at)
+    select id, order_id, account_id, 0, external_id, 'usd', amount_nano, 'fraudulent',
+      case external_id when 'pi_1' then 'needs_response' else 'under_review' end, '2031-01-01', now() from paid`;
   const visit = await panel.visit(admin, "/");
   const { page } = visit;
   const tiles = page.getByRole("region", { name: "The service" });
@@ -124,6 +135,7 @@ test("each figure on the Overview links to a list with that many rows", async ()
     ["Accounts", "People"],
     ["Requests in 24 h", "Charged requests"],
     ["Orders waiting", "Incoming orders"],
+    ["Disputes to answer", "Payments"],
   ] as const) {
     const tile = tiles.getByRole("link", { name: new RegExp(`^${label}`) });
     const figure = Number(/(\d+)/.exec((await textOf(tile)).slice(label.length))?.[1]);
@@ -136,6 +148,8 @@ test("each figure on the Overview links to a list with that many rows", async ()
     await page.goBack();
     await tiles.waitFor();
   }
+  await tiles.getByRole("link", { name: /^Replicas ?OK ?of 1 replica/ }).click();
+  await page.getByRole("table", { name: "Replicas" }).getByText("Healthy").waitFor();
   await visit.close();
 });
 

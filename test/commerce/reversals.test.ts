@@ -404,6 +404,17 @@ describe("a dispute", () => {
       { disputedNano: String(9n * USD), dueAt: expect.any(String) },
     ]);
     expect(await pay.balanceOf(it.buyer)).toBe(10n * USD);
+    /** The payments that wait for an answer: the Overview counts what the list has. */
+    const toAnswer = async () => {
+      const { payments } = ok(await it.seller.get("/payments?show=to_answer"));
+      const home = it.sellerId === 0 ? "/admin/overview" : "/home/selling";
+      expect(ok(await it.seller.get(home)).disputesToAnswer).toBe(payments.length);
+      return payments.filter(({ orderId }: { orderId: number }) => orderId === it.order.orderId).length;
+    };
+    expect(await toAnswer()).toBe(1);
+    disputed.status = "under_review";
+    ok(await tells(it, "charge.dispute.updated", disputed));
+    expect(await toAnswer()).toBe(0);
     disputed.status = "won";
     await Promise.all([1, 2, 3].map(() => tells(it, "charge.dispute.closed", disputed)));
     // An old event: Stripe's current answer counts.

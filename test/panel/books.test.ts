@@ -1,5 +1,7 @@
 import { afterAll, beforeAll, expect, test } from "bun:test";
 import { INVARIANTS } from "../../src/books/invariants.ts";
+import { troublesOf } from "../../src/ledger/replica_health.ts";
+import type { Replica } from "../../src/ledger/replicas_store.ts";
 import { expectRefusal } from "../gateway/checks.ts";
 import { openShop, type Shop } from "../gateway/shop.ts";
 import { until as untilWithin } from "../platform/own_redis.ts";
@@ -182,10 +184,10 @@ test("the list of replicas has version, load, ledger latency, reaper, bus and ru
   expect(found.ageMs).toBeLessThanOrEqual((await databaseMs(shop)) - Date.parse(found.seenAt) + 1);
 });
 
-test("a replica that drains leaves the list; a killed replica stays, and its age grows", async () => {
-  const ids = async () => (await admin.get("/admin/replicas")).json.replicas as { id: string; ageMs: number }[];
-  const known = new Set((await ids()).map(({ id }) => id));
-  const added = async () => (await ids()).find(({ id }) => !known.has(id));
+test("a replica that drains leaves the list; a killed replica stays, its age grows, and the overview counts it as not healthy", async () => {
+  const list = async () => (await admin.get("/admin/replicas")).json.replicas as Replica[];
+  const known = new Set((await list()).map(({ id }) => id));
+  const added = async () => (await list()).find(({ id }) => !known.has(id));
   const drained = await shop.start();
   await until(async () => (await added()) !== undefined);
   expect(await drained.stop()).toBe(0);
@@ -195,7 +197,39 @@ test("a replica that drains leaves the list; a killed replica stays, and its age
   await until(async () => (await added()) !== undefined);
   await killed.kill();
   await until(async () => ((await added())?.ageMs ?? 0) > 1000);
+  const isSilent = (one: Replica) => troublesOf(one).includes("silent");
+  await until(async () => (await list()).some(isSilent));
+  await until(async () => {
+    const [all, { replicas }] = [await list(), (await admin.get("/admin/overview")).json];
+    const unwell = all.filter((one) => troublesOf(one).length > 0).length;
+    return replicas.all === all.length && replicas.unwell === unwell && unwell > 0;
+  });
 });
+
+/** Payments with disputes: two whose bank waits for an answer, and others. */
+async function addDisputes(accountId: number, sellerId: number): Promise<void> {
+  const { sql } = shop.world;
+  for (const [status, canAnswer] of [
+    ["needs_response", true],
+    ["warning_needs_response", true],
+    ["needs_response", false],
+    ["under_review", true],
+    ["won", true],
+    ["lost", true],
+  ] as const) {
+    const [order] = await sql`
+      insert into orders (account_id, seller_id, kind, amount_nano_usd, price_nano_usd, status, decided_at)
+      values (${accountId}, ${sellerId}, 'top_up', 5, 5, 'declined', now()) returning id`;
+    const name = `${sellerId}-${order?.id}`;
+    const [payment] = await sql`
+      insert into payments (order_id, account_id, seller_id, method, external_id, currency, amount_nano, problem)
+      values (${Number(order?.id)}, ${accountId}, ${sellerId}, 'stripe', ${`pi_${name}`}, 'usd', 5, 'order_closed') returning id`;
+    await sql`
+      insert into disputes (payment_id, order_id, account_id, seller_id, external_id, currency, amount_nano, reason, status, due_at, asked_at)
+      values (${Number(payment?.id)}, ${Number(order?.id)}, ${accountId}, ${sellerId}, ${`du_${name}`}, 'usd', 5, 'fraudulent', ${status},
+        ${canAnswer ? "2031-01-01" : null}, now())`;
+  }
+}
 
 test("the overview counts requests of 24 hours, accounts, open orders and failing domains", async () => {
   const overview = async () => (await admin.get("/admin/overview")).json;
@@ -209,9 +243,13 @@ test("the overview counts requests of 24 hours, accounts, open orders and failin
   const suspended = await shop.world.addCustomer();
   await shop.world.sql`update accounts set status = 'suspended' where id = ${suspended.accountId}`;
   await shop.world.sql`insert into orders (account_id, kind, amount_nano_usd) values (${accountId}, 'top_up', 5)`;
+  await shop.world
+    .sql`insert into orders (account_id, kind, amount_nano_usd, method) values (${accountId}, 'top_up', 5, 'instructions')`;
+  await addDisputes(accountId, 0);
   const reseller = await shop.world.addReseller();
   // A reseller's orders are not counted for admins.
   const theirs = await shop.world.addCustomer(reseller.accountId);
+  await addDisputes(theirs.accountId, reseller.accountId);
   await shop.world
     .sql`insert into orders (account_id, kind, amount_nano_usd) values (${theirs.accountId}, 'top_up', 5)`;
   for (const [host, status, failures] of [
@@ -226,7 +264,9 @@ test("the overview counts requests of 24 hours, accounts, open orders and failin
     accountsActive: before.accountsActive + 1,
     accountsInvited: before.accountsInvited + 2,
     accountsSuspended: before.accountsSuspended + 1,
-    ordersOpen: before.ordersOpen + 1,
+    ordersOpen: before.ordersOpen + 2,
+    ordersByHand: before.ordersByHand + 1,
+    disputesToAnswer: before.disputesToAnswer + 2,
     domains: before.domains + 4,
     domainsLive: before.domainsLive + 2,
     domainsFailing: before.domainsFailing + 2,
@@ -237,6 +277,7 @@ test("the overview counts requests of 24 hours, accounts, open orders and failin
       answering: expect.any(Number),
       untested: expect.any(Number),
     },
+    replicas: { all: expect.any(Number), unwell: expect.any(Number) },
     requests: { settled: before.requests.settled + 1, released: before.requests.released + 1 },
     books: { checkedAt: expect.stringMatching(INSTANT), broken: 0, uncounted: 0 },
   });
@@ -249,13 +290,20 @@ test("every figure of the overview equals the length of the list that it links t
   expect(await count("/people?state=invited&limit=200", "people")).toBe(json.accountsInvited);
   expect(await count("/people?state=suspended&limit=200", "people")).toBe(json.accountsSuspended);
   expect(await count("/orders/incoming?status=open&limit=100", "orders")).toBe(json.ordersOpen);
+  expect(await count("/payments?show=to_answer", "payments")).toBe(json.disputesToAnswer);
   expect(await count("/admin/domains?status=failing&limit=200", "domains")).toBe(json.domainsFailing);
   const start = new Date(Date.now() - 86_400_000).toISOString();
   const requests = async (kind: string) => count(`/requests?outcome=${kind}&start=${start}&limit=100`, "rows");
   expect(await requests("charged")).toBe(json.requests.settled);
   expect(await requests("released")).toBe(json.requests.released);
   // No list is empty, so that each comparison proves something.
-  for (const figure of [json.accountsActive, json.accountsInvited, json.ordersOpen, json.requests.released])
+  for (const figure of [
+    json.accountsActive,
+    json.accountsInvited,
+    json.ordersOpen,
+    json.disputesToAnswer,
+    json.requests.released,
+  ])
     expect(figure).toBeGreaterThan(0);
 });
 

@@ -1,5 +1,6 @@
 import { IS_FOLDED, UNFOLDED_RECORDS } from "../../books/usage_rollups_store.ts";
 import { QUERY_CANCELED, type Sql, sqlState } from "../../platform/db.ts";
+import { WAITS_FOR_SELLER } from "../../platform/schema_payments.ts";
 
 /** Counts over all accounts, for the admins' pages. */
 
@@ -16,13 +17,17 @@ export async function activePackages(sql: Sql): Promise<Map<number, number>> {
 }
 
 /**
- * People by state; open orders that an admin decides; domains, removed ones excluded, live ones and failing ones.
+ * People by state; open orders that an admin decides; disputes; domains, removed ones excluded, live ones and failing ones.
  */
 export type Counts = {
   accountsActive: number;
   accountsInvited: number;
   accountsSuspended: number;
   ordersOpen: number;
+  /** Of these, those whose buyer has the payment instructions: an admin confirms the payment. */
+  ordersByHand: number;
+  /** Payments to the operator whose dispute waits for an answer. */
+  disputesToAnswer: number;
   domains: number;
   domainsLive: number;
   domainsFailing: number;
@@ -30,18 +35,19 @@ export type Counts = {
 
 /**
  * Reads small tables and the index of open orders. The conditions match the lists that the figures link to: `accounts_store`
- * (state), `orders_store` (of the house), `hosts_store` (failing).
+ * (state), `orders_store` (of the house), `payments_store` (to answer), `hosts_store` (failing).
  */
 export async function countEverything(sql: Sql): Promise<Counts> {
   return await sql.begin(async (tx) => {
     await tx`select set_config('statement_timeout', ${String(COUNTS_MS_MAX)}, true)`;
     const [row] = await tx`
-      select a.active, a.invited, a.suspended, o.open, h.added, h.live, h.failing
+      select a.active, a.invited, a.suspended, o.open, o.by_hand, d.to_answer, h.added, h.live, h.failing
       from (select count(*) filter (where status = 'active' and password_hash is not null)::int as active,
               count(*) filter (where status = 'active' and password_hash is null)::int as invited,
               count(*) filter (where status = 'suspended')::int as suspended from accounts where not only_person) as a,
-        (select count(*)::int as open from orders join accounts on accounts.id = orders.account_id
+        (select count(*)::int as open, count(*) filter (where orders.method = 'instructions')::int as by_hand from orders join accounts on accounts.id = orders.account_id
           where orders.status = 'open' and accounts.reseller_id is null) as o,
+        (select count(distinct payment_id)::int as to_answer from disputes where seller_id = 0 and ${tx.unsafe(WAITS_FOR_SELLER)}) as d,
         (select count(*) filter (where status <> 'removed')::int as added,
             count(*) filter (where status = 'active')::int as live,
             count(*) filter (where status = 'failed' or (status = 'active' and failures > 0))::int as failing
@@ -51,6 +57,8 @@ export async function countEverything(sql: Sql): Promise<Counts> {
       accountsInvited: Number(row?.invited),
       accountsSuspended: Number(row?.suspended),
       ordersOpen: Number(row?.open),
+      ordersByHand: Number(row?.by_hand),
+      disputesToAnswer: Number(row?.to_answer),
       domains: Number(row?.added),
       domainsLive: Number(row?.live),
       domainsFailing: Number(row?.failing),

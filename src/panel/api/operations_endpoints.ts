@@ -9,6 +9,7 @@ import { type RouteHealth, worstHealth } from "../../catalog/route_health.ts";
 import { listRoutes } from "../../catalog/routes_store.ts";
 import type { Deps } from "../../deps.ts";
 import { Refusal } from "../../errors.ts";
+import { troublesOf } from "../../ledger/replica_health.ts";
 import { recentReplicas } from "../../ledger/replicas_store.ts";
 import { getRetention } from "../../operations/retention.ts";
 import { readRouteStates } from "../../operations/route_states.ts";
@@ -113,6 +114,11 @@ async function providerStates(deps: Deps) {
   };
 }
 
+async function replicaStates({ db }: Deps) {
+  const replicas = await recentReplicas(db.sql);
+  return { all: replicas.length, unwell: replicas.filter((replica) => troublesOf(replica).length > 0).length };
+}
+
 async function overview(deps: Deps, person: Person, signal: AbortSignal) {
   const [last] = await lastChecks(deps.db.sql, 1);
   const counts = await longRead(deps, { person, signal, readMsMax: OVERVIEW_MS_MAX }, async ({ db: { sql } }) => ({
@@ -123,6 +129,7 @@ async function overview(deps: Deps, person: Person, signal: AbortSignal) {
   return {
     ...counts,
     providers: await providerStates(deps),
+    replicas: await replicaStates(deps),
     books: last ? { checkedAt: last.checkedAt, ...countFindings(last.results) } : null,
   };
 }

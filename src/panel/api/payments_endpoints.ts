@@ -128,7 +128,9 @@ function receivingEndpoints(deps: Deps) {
         {
           query: t.Object({
             before: t.Optional(Id),
-            show: t.Optional(t.Union([t.Literal("all"), t.Literal("problems"), t.Literal("disputed")])),
+            show: t.Optional(
+              t.Union([t.Literal("all"), t.Literal("problems"), t.Literal("disputed"), t.Literal("to_answer")]),
+            ),
           }),
         },
       )

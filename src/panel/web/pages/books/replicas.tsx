@@ -1,6 +1,6 @@
 import { t } from "@lingui/core/macro";
 import { useQuery } from "@tanstack/react-query";
-import type { ReactNode } from "react";
+import { type ReplicaTrouble, troublesOf } from "../../../../ledger/replica_health.ts";
 import { api, ask } from "../../api.ts";
 import { formatCount, formatDuration, formatTook } from "../../format.ts";
 import { ADMIN_KEY } from "../../shared/account_queries.ts";
@@ -13,8 +13,6 @@ import { Ago } from "../../ui/time.tsx";
 /** The replicas, and their health. */
 
 const REFETCH_MS = 3_000;
-/** Replicas report every second. */
-const SILENT_MS = 5_000;
 
 type Replica = NonNullable<Awaited<ReturnType<typeof api.admin.replicas.get>>["data"]>["replicas"][number];
 
@@ -88,34 +86,25 @@ export function Replicas() {
   );
 }
 
-function Health({ replica: { status, ageMs } }: { replica: Replica }) {
-  if (ageMs > SILENT_MS) return <Badge tone="bad">{t`Silent`}</Badge>;
-  if (status === null) return <Badge>{t`Different version`}</Badge>;
-  const troubles: ReactNode[] = [
-    !status.databaseUp && (
-      <Badge key="database" tone="bad">
-        {t`No database`}
-      </Badge>
-    ),
-    !status.busHealthy && (
-      <Badge key="bus" tone="warn">
-        {t`Cut off from other replicas`}
-      </Badge>
-    ),
-    !status.spoolEmpty && (
-      <Badge key="spool" tone="warn">
-        {t`Charges waiting on disk`}
-      </Badge>
-    ),
-    status.draining && (
-      <Badge key="draining" tone="warn">
-        {t`Draining`}
-      </Badge>
-    ),
-  ].filter(Boolean);
+const TROUBLES = {
+  silent: { tone: "bad", says: t`Silent` },
+  database_down: { tone: "bad", says: t`No database` },
+  cut_off: { tone: "warn", says: t`Cut off from other replicas` },
+  spool: { tone: "warn", says: t`Charges waiting on disk` },
+  draining: { tone: "warn", says: t`Draining` },
+} as const satisfies Record<ReplicaTrouble, object>;
+
+function Health({ replica }: { replica: Replica }) {
+  const troubles = troublesOf(replica);
+  if (troubles.length === 0 && replica.status === null) return <Badge>{t`Different version`}</Badge>;
   return (
     <span className="inline-flex flex-wrap gap-1">
-      {troubles.length > 0 ? troubles : <Badge tone="ok">{t`Healthy`}</Badge>}
+      {troubles.map((trouble) => (
+        <Badge key={trouble} tone={TROUBLES[trouble].tone}>
+          {TROUBLES[trouble].says}
+        </Badge>
+      ))}
+      {troubles.length === 0 && <Badge tone="ok">{t`Healthy`}</Badge>}
     </span>
   );
 }

@@ -55,8 +55,17 @@ export function Overview() {
   );
 }
 
-const GRID = "grid grid-cols-2 gap-px overflow-hidden rounded-lg border border-line bg-line md:grid-cols-3";
-const LABELS = [t`Accounts`, t`Requests in 24 h`, t`Orders waiting`, t`Providers`, t`Domains`, t`Books`];
+const GRID = "grid grid-cols-2 gap-px overflow-hidden rounded-lg border border-line bg-line md:grid-cols-4";
+const LABELS = [
+  t`Accounts`,
+  t`Requests in 24 h`,
+  t`Orders waiting`,
+  t`Disputes to answer`,
+  t`Providers`,
+  t`Replicas`,
+  t`Domains`,
+  t`Books`,
+];
 
 function OverviewCell({ label, href, value, note, tone }: Cell) {
   return (
@@ -77,7 +86,7 @@ function OverviewCell({ label, href, value, note, tone }: Cell) {
 }
 
 function cellsOf(data: OverviewData): Cell[] {
-  const { accountsActive, ordersOpen, domainsFailing, requests } = data;
+  const { accountsActive, ordersOpen, ordersByHand, domainsFailing, requests } = data;
   return [
     {
       label: t`Accounts`,
@@ -98,10 +107,14 @@ function cellsOf(data: OverviewData): Cell[] {
       note:
         ordersOpen === 0
           ? t({ message: "none waiting", context: "orders" })
-          : t({ message: "waiting for a decision", context: "orders" }),
+          : ordersByHand > 0
+            ? plural(ordersByHand, { one: "# payment to confirm", other: "# payments to confirm" })
+            : t({ message: "waiting for a decision", context: "orders" }),
       ...(ordersOpen > 0 && { tone: "warn" }),
     },
+    disputesCell(data.disputesToAnswer),
     providersCell(data.providers),
+    replicasCell(data.replicas),
     {
       label: t`Domains`,
       href: domainsFailing === 0 ? "/admin/domains" : "/admin/domains?status=failing",
@@ -110,6 +123,27 @@ function cellsOf(data: OverviewData): Cell[] {
     },
     booksCell(data.books),
   ];
+}
+
+function disputesCell(toAnswer: number): Cell {
+  return {
+    label: t`Disputes to answer`,
+    href: toAnswer === 0 ? "/admin/payments?show=disputed" : "/admin/payments?show=to_answer",
+    value: formatCount(toAnswer),
+    note: toAnswer === 0 ? t({ message: "none waiting", context: "disputes" }) : t`in Stripe's dashboard`,
+    ...(toAnswer > 0 && { tone: "bad" }),
+  };
+}
+
+/** Of all replicas that have reported in the last minutes. */
+function replicasCell({ all, unwell }: OverviewData["replicas"]): Cell {
+  return {
+    label: t`Replicas`,
+    href: "/admin/books",
+    value: unwell === 0 ? t`OK` : plural({ unwell }, { one: "# not healthy", other: "# not healthy" }),
+    note: plural(all, { one: "of # replica", other: "of # replicas" }),
+    ...(unwell > 0 && { tone: "bad" }),
+  };
 }
 
 /** "OK" only if providers were called and answered: of what was not tried, nothing is known. */

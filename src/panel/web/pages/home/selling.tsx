@@ -53,7 +53,7 @@ export function Selling() {
   );
 }
 
-function Month({ data: { month, ordersOpen } }: { data: Data }) {
+function Month({ data: { month, ordersOpen, disputesToAnswer } }: { data: Data }) {
   const isLoss = BigInt(month.marginNanoUsd) < 0n;
   const counted = t`${plural({ orders: month.orders }, { one: "# order", other: "# orders" })} that you fulfilled, and what you earned by markups, in ${{ month: formatMonth(month.name) }}.`;
   const notCounted = plural(
@@ -65,11 +65,18 @@ function Month({ data: { month, ordersOpen } }: { data: Data }) {
       title={t`Sales`}
       description={month.unpriced > 0 ? `${counted} ${notCounted}` : counted}
       action={
-        ordersOpen > 0 && (
-          <ButtonLink href="/orders" size="sm" variant="primary">
-            {plural(ordersOpen, { one: "# order waiting", other: "# orders waiting" })}
-          </ButtonLink>
-        )
+        <>
+          {disputesToAnswer > 0 && (
+            <ButtonLink href="/payments?show=to_answer" size="sm">
+              {plural(disputesToAnswer, { one: "# dispute to answer", other: "# disputes to answer" })}
+            </ButtonLink>
+          )}
+          {ordersOpen > 0 && (
+            <ButtonLink href="/orders" size="sm" variant="primary">
+              {plural(ordersOpen, { one: "# order waiting", other: "# orders waiting" })}
+            </ButtonLink>
+          )}
+        </>
       }
     >
       <Figures>

@@ -45,12 +45,14 @@ export function PaymentsPage() {
 const SHOWN = [
   { value: "all", label: t`All payments` },
   { value: "problems", label: t`To refund` },
+  { value: "to_answer", label: t`Disputes to answer` },
   { value: "disputed", label: t`Disputed` },
 ] as const;
 
 const NOTHING = {
   all: t`No payments yet. They are listed here.`,
   problems: t`There is nothing to refund.`,
+  to_answer: t`No dispute waits for your answer.`,
   disputed: t`No payment was disputed.`,
 } as const;
 
