@@ -75,7 +75,7 @@ describe("an incident", () => {
     await expect(create({ beginsAt: "2030-12-01" })).rejects.toThrow("90 days ago");
     await expect(create({ endsAt: "2031-03-30T12:00:00Z" })).rejects.toThrow("Only a resolved incident");
     for (const beginsAt of ["yesterday", "2031-02-30", "2031-03-30T11:00:00", "0000-01-01"])
-      await expect(create({ beginsAt })).rejects.toThrow("beginning must be");
+      await expect(create({ beginsAt })).rejects.toThrow("beginsAt must be");
     expect(await listIncidents(world.deps, { sellerId: 0 })).toMatchObject({ rows: [] });
   });
 
