@@ -61,7 +61,7 @@ test(
       ...["0000-01-01", "9999-12-31T23:59:59-01:00"],
     ]) {
       const failed = await cli(`voucher create --name ends --amount 5 --ends ${ends}`);
-      const says = expect.stringContaining("The end must be a date, as in 2030-01-31, or a time with its zone");
+      const says = expect.stringContaining("The field endsAt must be a date, as in 2030-01-31, or a time with its zone");
       expect([ends, failed.code, failed.out, failed.err]).toEqual([ends, 1, "", says]);
     }
   },
@@ -87,7 +87,7 @@ test(
       ["--name x --ends 2029-06-30", "for an offering or for an amount"],
       ["--name x --amount 0 --ends 2029-06-30", "above zero"],
       ["--name x --amount 5 --ends 2020-01-01", "in the future"],
-      ["--name x --amount 5 --codes 0 --ends 2029-06-30", "number of codes"],
+      ["--name x --amount 5 --codes 0 --ends 2029-06-30", "codes must be"],
       [`--name x --amount 5 --ends 2029-06-30 --seller ${accountId}`, "Only the operator and resellers"],
       ["--name x --amount 5 --ends 2029-06-30 --pay-with gold", "balance or allotment"],
     ] as const) {
