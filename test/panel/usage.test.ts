@@ -356,11 +356,14 @@ describe("whose usage is shown", () => {
     for (const session of [sessions.reseller, sessions.admin])
       expect(await see(session, { accountId: 999_999 }, id)).toEqual(hidden);
     expect(idsOf(await sessions.reseller.get(`/usage?accountId=${mine.accountId}`))).toEqual([id]);
-    // Without accountId it is one's own usage.
-    for (const session of [sessions.reseller, sessions.admin, sessions.house]) {
-      expectRefusal(await session.get(`/receipts/${id}`), "not_found");
+    // Without accountId it is one's own usage, and a request is found if it is of an account that one manages.
+    for (const session of [sessions.reseller, sessions.admin, sessions.house])
       expect(idsOf(await session.get("/usage"))).not.toContain(id);
-    }
+    for (const session of [sessions.reseller, sessions.admin])
+      expect((await session.get(`/receipts/${id}`)).json).toMatchObject({ accountId: mine.accountId });
+    expectRefusal(await sessions.house.get(`/receipts/${id}`), "not_found");
+    for (const session of [sessions.reseller, sessions.customer])
+      expectRefusal(await session.get(`/receipts/${strangerId}`), "not_found");
     // The request must belong to the account in the query.
     expectRefusal(await sessions.admin.get(`/receipts/${strangerId}?accountId=${mine.accountId}`), "not_found");
     expectRefusal(await sessions.reseller.get(`/receipts/${strangerId}?accountId=${mine.accountId}`), "not_found");
