@@ -179,7 +179,7 @@ const TEXTS: { readonly [Kind in MessageKind]: (facts: MailFacts<Kind>, i18n: I1
     subject: i18n.t("Your account at {brand} was erased", { brand }),
     paragraphs: [
       i18n.t(
-        "Your name, your address and your sign-in are deleted. Nobody can sign in with them again, and it cannot be undone.",
+        "Your name, your address and your sign-in are deleted. No one can sign in with them again, and it cannot be undone.",
       ),
       i18n.t(
         "Invoices are kept as they are, because the law asks for it. Orders, payments and usage are kept without your name.",
