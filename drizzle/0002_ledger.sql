@@ -840,7 +840,8 @@ BEGIN
       coalesce(sum(prompt_tokens::bigint + completion_tokens) FILTER (WHERE settles AND package_id > 0 AND held_tokens IS NULL), 0)::bigint AS used_tokens,
       -- All ends of a batch say the same of a row.
       min(idle_draw) AS idle_draw, min(idle_units) AS idle_units, min(idle_nano_usd) AS idle_nano
-    FROM unnest(p_ends) GROUP BY 1, 2, 3, 4
+    -- A limit that cuts nothing: for few groups each row is looked up by its key, also by a plan made while the table was small.
+    FROM unnest(p_ends) GROUP BY 1, 2, 3, 4 LIMIT cardinality(p_ends)
   ) s
   WHERE (e.account_id, e.lease_id, e.package_id, e.key_id, e.day) = (s.account_id, s.lease_id, s.package_id, 0, s.day);
   IF p_counts THEN PERFORM count_ends(p_ends); END IF;
@@ -867,12 +868,15 @@ DECLARE
   v_places int[];
   v_place int;
 BEGIN
-  SELECT coalesce(array_agg(f.ordinality::int) FILTER (WHERE NOT coalesce(covers(e, f.package_id, f.held_tokens, f.held_nano_usd), false) OR f.account_id = ANY (p_busy)
+  SELECT coalesce(array_agg(f.ordinality::int) FILTER (WHERE NOT coalesce(covers(found.e, f.package_id, f.held_tokens, f.held_nano_usd), false) OR f.account_id = ANY (p_busy)
         OR f.charge_nano_usd > f.held_nano_usd OR f.prompt_tokens::bigint + f.completion_tokens > f.held_tokens), '{}'),
       array_agg(DISTINCT f.request_id), bool_or(f.package_id = 0 OR NOT f.settles OR f.held_tokens IS NOT NULL OR f.key_day IS NOT NULL)
   INTO v_apart, v_ids, v_counts
   FROM unnest(p_rows) WITH ORDINALITY AS f
-  LEFT JOIN escrows e ON (e.account_id, e.lease_id, e.package_id, e.key_id, e.day) = (f.account_id, f.lease_id, f.package_id, 0, coalesce(f.day, '-infinity'));
+  -- OFFSET 0: each row is looked up by its key, also by a plan made while the table was small.
+  LEFT JOIN LATERAL (SELECT e FROM escrows e
+    WHERE (e.account_id, e.lease_id, e.package_id, e.key_id, e.day) = (f.account_id, f.lease_id, f.package_id, 0, coalesce(f.day, '-infinity'))
+    OFFSET 0) found ON true;
   SELECT coalesce(array_agg(r.request_id), '{}') INTO v_known FROM receipts r WHERE r.request_id = ANY (v_ids);
   ended := cardinality(p_rows);
   IF cardinality(v_apart) + cardinality(v_known) = 0 AND cardinality(v_ids) = ended THEN
