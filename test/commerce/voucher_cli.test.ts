@@ -61,7 +61,9 @@ test(
       ...["0000-01-01", "9999-12-31T23:59:59-01:00"],
     ]) {
       const failed = await cli(`voucher create --name ends --amount 5 --ends ${ends}`);
-      const says = expect.stringContaining("The field endsAt must be a date, as in 2030-01-31, or a time with its zone");
+      const says = expect.stringContaining(
+        "The field endsAt must be a date, as in 2030-01-31, or a time with its zone",
+      );
       expect([ends, failed.code, failed.out, failed.err]).toEqual([ends, 1, "", says]);
     }
   },
